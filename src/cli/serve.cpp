@@ -166,6 +166,11 @@ void ServeFlags::add_limits(CLI::App& app) {
                  "states of the "
                  "prefix cache. docs/server.md lists them")
       ->type_name("FILE");
+  app.add_option("--responses-store-bytes", o.responses.max_bytes,
+                 "Of responses that clients may go on from or fetch, in memory; 0: none is kept")
+      ->capture_default_str();
+  app.add_option("--responses-store-time", responses_time, "Seconds that a response is kept since its last use")
+      ->capture_default_str();
   app.add_option("--request-timeout", request_timeout, "Seconds one answer may take; 0: any")->capture_default_str();
   app.add_option("--drain-timeout", drain_timeout, "Seconds to finish what was accepted after SIGTERM")
       ->capture_default_str();
@@ -235,6 +240,7 @@ Result<server::ServeOptions> ServeFlags::parsed() const {
   if (pooling != "last" && pooling != "mean") return request_error("--pooling {}: must be last or mean", pooling);
   s.engine.pooling = pooling == "mean" ? Pooling::kMean : Pooling::kLast;
   for (const auto& [name, seconds, to] : {std::tuple{"--request-timeout", request_timeout, &s.request_timeout},
+                                          {"--responses-store-time", responses_time, &s.responses.keep},
                                           {"--drain-timeout", drain_timeout, &s.drain_timeout}}) {
     if (!(seconds >= 0 && seconds <= 1e6))
       return request_error("{} {}: must be a number of seconds, at most a million", name, seconds);

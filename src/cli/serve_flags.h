@@ -15,7 +15,8 @@ struct ServeFlags {
   ComputeOptions compute;
   RopeFlags rope;
   server::ServeOptions o;
-  double request_timeout = 600, drain_timeout = 30, swap_space = 4, host_cache = 0, prefix_file_size = 8;
+  double request_timeout = 600, drain_timeout = 30, responses_time = 3600, swap_space = 4, host_cache = 0,
+         prefix_file_size = 8;
   std::string limits_file, reasoning = "auto", pooling = "last", uds_mode = "0600";
   bool no_access_log = false;
 

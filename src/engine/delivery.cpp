@@ -21,7 +21,7 @@ constexpr std::chrono::milliseconds kPause{10};
 
 Delivery::Stream::Stream(const Request& r, Listener listener, const Tokenizer* tokenizer, StopMatcher stop)
     : listener_(std::move(listener)),
-      stop_(std::move(stop)),
+      stop_(std::move(stop), r.stop.empty() ? std::nullopt : r.reasoning),
       silent_(r.stop_tokens),
       shown_stops_(r.include_stop ? r.stop : std::vector<std::string>()),
       tokenizer_(tokenizer),
@@ -42,18 +42,17 @@ TokenEvent Delivery::Stream::event(TokenEvent e) {
                                        (!ignore_eos_ && tokenizer_->is_eog(e.token)));
   if (e.token >= 0 && !silent) {
     e.text = detokenizer_->push(e.token);
-    if (unmatched_ > 0)
-      --unmatched_;
-    else
-      e.text = stop_.push(e.text).text;
+    e.text = stop_.push(e.text, unmatched_ <= 0);
+    if (unmatched_ > 0) --unmatched_;
   }
   if (stop_.stopped()) {
     e.finish = FinishReason::kStop;
   } else if (e.finish != FinishReason::kNone) {
     // An incomplete character becomes U+FFFD; a stop text may still be completed by it.
-    e.text += stop_.push(detokenizer_->flush()).text;
+    e.text += stop_.push(detokenizer_->flush());
     e.text += stop_.flush();
   }
+  if (e.finish == FinishReason::kStop) e.stop = stop_.stop_index();
   if (stop_.stopped() && !shown_stops_.empty()) e.text += shown_stops_[static_cast<size_t>(stop_.stop_index())];
   return e;
 }

@@ -12,10 +12,10 @@
 #include <thread>
 #include <vector>
 
+#include "engine/answer_stops.h"
 #include "engine/loaded_model.h"
 #include "engine/request.h"
 #include "tokenizer/detokenizer.h"
-#include "tokenizer/stop_matcher.h"
 
 namespace quire {
 
@@ -34,7 +34,7 @@ class Delivery {
     RequestId id_;
     Listener listener_;
     std::optional<StreamDetokenizer> detokenizer_;
-    StopMatcher stop_;
+    AnswerStops stop_;
     std::vector<TokenId> silent_;           // tokens that end the text and are no part of it
     std::vector<std::string> shown_stops_;  // stop texts where they are part of the output; else none
     const Tokenizer* tokenizer_;

@@ -18,6 +18,13 @@
 
 namespace quire {
 
+// How a text shows which part of it is reasoning.
+struct ReasoningMarks {
+  std::string open, close;  // which stand around it; not empty
+  bool inside = false;      // the text begins within
+  bool anywhere = false;    // `open` begins it wherever it stands; else only before all text but white space
+};
+
 struct Request {
   SharedTokens prompt;       // at least one token, each in the vocabulary
   int64_t max_tokens = 256;  // to generate. 0: the prompt is computed and nothing follows it
@@ -25,11 +32,12 @@ struct Request {
   // for only in what follows.
   int64_t min_tokens = 0;
   SamplingParams sampling;
-  std::vector<std::string> stop;     // texts that end the generation; never part of the output
-  bool include_stop = false;         // but with this they are its end
-  std::vector<TokenId> stop_tokens;  // tokens that end it, besides the model's end-of-generation tokens
-  bool ignore_eos = false;           // end-of-generation tokens are ordinary tokens
-  bool render_special = false;       // control tokens appear in the text
+  std::vector<std::string> stop;            // texts that end the generation; never part of the output
+  bool include_stop = false;                // but with this they are its end
+  std::optional<ReasoningMarks> reasoning;  // stop texts are not looked for in it; none: everywhere
+  std::vector<TokenId> stop_tokens;         // tokens that end it, besides the model's end-of-generation tokens
+  bool ignore_eos = false;                  // end-of-generation tokens are ordinary tokens
+  bool render_special = false;              // control tokens appear in the text
   // Nothing is generated: the only event brings the prompt's embedding, or an error. What is said of tokens, sampling
   // and stopping has no meaning then.
   bool embed = false;
@@ -69,6 +77,7 @@ struct TokenEvent {
   PrefixMiss prefix_miss = PrefixMiss::kNone;  // why no more of it was, and
   int64_t diverged_at = -1;  // the first token that no cached prompt has, where others went another way
   FinishReason finish = FinishReason::kNone;
+  int stop = -1;                            // with kStop: which of Request::stop ended the text; -1: none did
   int64_t drafts = 0, drafts_accepted = 0;  // with the end: drafts that were verified for it, and those that were right
   // When asked for: with the first token, or with the end where nothing is generated. Shared, because it may be large.
   std::shared_ptr<const PromptLogprobs> prompt;

@@ -42,9 +42,13 @@ Json Usage::json() const {
                 {"completion_tokens", generated_tokens},
                 {"total_tokens", prompt_tokens + generated_tokens},
                 {"prompt_tokens_details", std::move(details)}};
-  if (drafts > 0)
-    usage["completion_tokens_details"] = {{"accepted_prediction_tokens", drafts_accepted},
-                                          {"rejected_prediction_tokens", drafts - drafts_accepted}};
+  Json completion = Json::object();
+  if (reasoning_tokens) completion["reasoning_tokens"] = *reasoning_tokens;
+  if (drafts > 0) {
+    completion["accepted_prediction_tokens"] = drafts_accepted;
+    completion["rejected_prediction_tokens"] = drafts - drafts_accepted;
+  }
+  if (!completion.empty()) usage["completion_tokens_details"] = std::move(completion);
   return usage;
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -45,6 +46,7 @@ struct TokenReport {
   TokenId token = -1;
   float logprob = 0.0f;
   std::vector<TokenLogprob> top;
+  bool of_text = true;  // and not of reasoning, or of a call, as far as is known
 };
 
 // What is new of one answer; all of it, where an answer is sent whole.
@@ -55,11 +57,12 @@ struct AnswerPart {
   std::vector<TokenId> token_ids;   // all of the answer, where they were asked for
   size_t text_offset = 0;           // characters of the answer's text before the first of `tokens`
   std::string finish;               // "stop", "length", "tool_calls"; empty: goes on
-  bool stop_text = false;           // with "stop": one of the request's stop texts or tokens ended it, not the model
+  Json stop;  // with "stop": what of the request ended it, a stop text or a stop token's id; null: the model did
 };
 
 struct Usage {
   int64_t prompt_tokens = 0, cached_tokens = 0, generated_tokens = 0;
+  std::optional<int64_t> reasoning_tokens;  // of those generated; none: nobody tells reasoning from text
   int64_t drafts = 0, drafts_accepted = 0;  // of answers that are over
   Json cache;                               // of each prompt, what was found and why no more; null: nobody asked
   double first_token_seconds = 0.0, total_seconds = 0;  // since the request arrived

@@ -31,6 +31,11 @@ void AnswerParser::push(std::string_view text, std::vector<AnswerEvent>& events)
   number(found, events);
 }
 
+bool AnswerParser::in_reasoning() const {
+  if (splits_) return splitter_.in_reasoning();
+  return calls_ != nullptr && calls_->in_reasoning();
+}
+
 void AnswerParser::split(std::string_view text, std::vector<AnswerEvent>& events) {
   if (!splits_) return content(text, events);
   const ReasoningSplitter::Output out = splitter_.push(text);

@@ -30,6 +30,10 @@ class AnswerParser {
   void push(std::string_view text, std::vector<AnswerEvent>& events);
   // The end of the text. `ended`: the model, or a stop text, ended it; otherwise it was cut.
   void finish(bool ended, std::vector<AnswerEvent>& events);
+  // What comes next is reasoning, as far as is known.
+  bool in_reasoning() const;
+  // What comes next is neither reasoning nor a call, likewise.
+  bool in_text() const { return !in_reasoning() && begun_ == complete_ + cut_; }
   size_t complete_calls() const { return complete_; }
   size_t cut_calls() const { return cut_; }
 

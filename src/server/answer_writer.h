@@ -32,6 +32,10 @@ class AnswerWriter {
   // The body of a response that is sent at once. `answers`: at least one.
   virtual std::string whole(std::span<const WholeAnswer> answers, const Usage& usage) = 0;
 
+  // The bytes that a stream begins with, before anything is known of an answer; and what it says from time to time
+  // while nothing new comes, in place of its kind's keep_alive.
+  virtual std::string beginning() { return {}; }
+  virtual std::string still_working() { return {}; }
   // The bytes of a stream. Of each answer: opening(), a piece() for whatever is new, and a last one that has only
   // `finish`. When all have ended end(), or whenever something fails, failure().
   virtual std::string opening(int index, const PromptReport* prompt, const UsageNow& usage) = 0;

@@ -72,6 +72,8 @@ const Api::Route Api::kRoutes[] = {
     {"POST", "/v1/score", Route::kKey, true, true, &Api::score},
     {"POST", "/v1/rerank", Route::kKey, true, true, &Api::rerank},
     {"POST", "/v1/responses", Route::kKey, true, true, &Api::responses},
+    {"GET", "/v1/responses/", Route::kKey, false, false, &Api::stored_response},
+    {"DELETE", "/v1/responses/", Route::kKey, false, false, &Api::delete_response},
     {"POST", "/v1/messages", Route::kKey, true, true, &Api::messages},
     {"POST", "/v1/messages/count_tokens", Route::kKey, true, false, &Api::count_tokens},
     {"GET", "/api/version", Route::kOpen, false, false, &Api::ollama_version},
@@ -86,7 +88,10 @@ const Api::Route Api::kRoutes[] = {
 };
 
 Api::Api(ApiOptions options, Registry& registry)
-    : options_(std::move(options)), registry_(registry), pool_(options_.pool, registry) {}
+    : options_(std::move(options)),
+      response_store_(options_.responses, registry),
+      registry_(registry),
+      pool_(options_.pool, registry) {}
 
 Api::~Api() {
   forget();
@@ -122,13 +127,16 @@ Api::Loaded Api::loaded() const {
   return loaded_;
 }
 
-const Api::Route* Api::find_route(const std::string& sent) {
+const Api::Route* Api::find_route(const std::string& sent, std::string_view method) {
   const std::string path = canonical_path(sent);
+  const Route* other = nullptr;
   for (const Route& r : kRoutes) {
     const std::string_view p = r.path;
-    if (path == p || (p.size() > 1 && p.ends_with('/') && path.size() > p.size() && path.starts_with(p))) return &r;
+    if (path != p && !(p.size() > 1 && p.ends_with('/') && path.size() > p.size() && path.starts_with(p))) continue;
+    if (r.method == method || (method == "HEAD" && std::string_view(r.method) == "GET")) return &r;
+    if (other == nullptr) other = &r;
   }
-  return nullptr;
+  return other;
 }
 
 std::string Api::route_name(const std::string& path) {
@@ -155,8 +163,13 @@ const char* Api::api_name(const std::string& path) {
 }
 
 std::string Api::methods_of(const std::string& path) {
-  const Route* r = find_route(path);
-  return std::string_view(r->method) == "GET" ? "GET, HEAD" : r->method;
+  const std::string_view found = find_route(path)->path;
+  std::string all;
+  for (const Route& r : kRoutes) {
+    if (r.path != found) continue;
+    all += (all.empty() ? "" : ", ") + std::string(std::string_view(r.method) == "GET" ? "GET, HEAD" : r.method);
+  }
+  return all;
 }
 
 // OpenAI's clients send Authorization, Anthropic's and some proxies X-Api-Key.
@@ -226,16 +239,16 @@ ApiStatus check_type(const HttpRequest& head, bool guarded) {
 
 // The page and the key come first: whoever has no right to ask learns nothing else.
 ApiResult<Api::Admission> Api::admit(const HttpRequest& head) const {
-  const Route* const route = find_route(head.path);
+  const Route* const route = find_route(head.path, head.method);
   QUIRE_CHECKED(options_.origins.judge(head));
   QUIRE_TRY(const int key, check_key(head, route));
   if (route == nullptr) return unknown_path(head.path);
-  const bool get = std::string_view(route->method) == "GET";
+  const bool get = std::string_view(route->method) == "GET", reads_body = std::string_view(route->method) == "POST";
   if (head.method != route->method && !(get && head.method == "HEAD"))
     return ApiError{.status = 405,
                     .message = fmt::format("{} does not take {}", route->path, gguf::printable(head.method)),
                     .allow = methods_of(head.path)};
-  if (!get) {
+  if (reads_body) {
     if (!head.content_length && !head.chunked)
       return ApiError{411, "the body's length is missing; send Content-Length, or the body in chunks", "", ""};
     QUIRE_CHECKED(check_type(head, options_.origins.guards_types()));
@@ -243,7 +256,7 @@ ApiResult<Api::Admission> Api::admit(const HttpRequest& head) const {
   QUIRE_CHECKED(check_state(*route));
   const bool probe =
       std::find(std::begin(kProbes), std::end(kProbes), std::string_view(route->path)) != std::end(kProbes);
-  return Admission{.route = route, .key = key, .probe = probe, .reads_body = !get};
+  return Admission{.route = route, .key = key, .probe = probe, .reads_body = reads_body};
 }
 
 void Api::handle(HttpRequest request, const Admission& admitted, const std::shared_ptr<Responder>& responder) {
@@ -382,7 +395,20 @@ void Api::report_constraint(const Call& call, const AnswerConstraint& constraint
       .add(1);
 }
 
+void Api::report_left_out(const Call& call, const IgnoredFields& ignored) {
+  if (ignored.left_out_count == 0) return;
+  call.responder->post([responder = call.responder, header = ignored.left_out_header()]() mutable {
+    responder->record().left_out = std::move(header);
+  });
+  for (const auto& [kind, count] : ignored.left_out_kinds)
+    registry_
+        .counter("quire:left_out_total", "Parts of messages in whose place words stand, because they are no text.",
+                 {{"kind", kind}})
+        .add(static_cast<double>(count));
+}
+
 void Api::report(const Call& call, const IgnoredFields& ignored) {
+  report_left_out(call, ignored);
   if (ignored.count == 0) return;
   call.responder->post([responder = call.responder, header = ignored.header()]() mutable {
     responder->record().ignored = std::move(header);

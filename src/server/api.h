@@ -16,6 +16,7 @@
 #include "server/origin_policy.h"
 #include "server/request_pool.h"
 #include "server/responder.h"
+#include "server/response_store.h"
 #include "server/service.h"
 
 namespace quire::server {
@@ -34,6 +35,7 @@ struct ApiOptions {
   bool split_reasoning = true;
   bool page = true;  // a chat at "/", for browsers
   RequestPoolOptions pool;
+  ResponseStoreOptions responses;  // of /v1/responses
 };
 
 class Api {
@@ -60,7 +62,7 @@ class Api {
     const Route* route = nullptr;
     int key = 0;             // number of the API key; 0: none was needed
     bool probe = false;      // asks how the server is
-    bool reads_body = true;  // GET and HEAD have none: what a client sends as one is not read
+    bool reads_body = true;  // others than POST have none: what a client sends as one is not read
   };
   const OriginPolicy& origins() const { return options_.origins; }
   // Judges a request by its headers, before its body is read: 401, 403, 404, 405, 411, 415, or 503 where its route is
@@ -109,7 +111,8 @@ class Api {
   // answer(), or with what an object posts to the responder; an error is answered by who called it.
   using Handler = ApiStatus (Api::*)(Call& call);
   static const Route kRoutes[];
-  static const Route* find_route(const std::string& sent);
+  // The one of this method, or else another one of this path; null: there is no such path.
+  static const Route* find_route(const std::string& sent, std::string_view method = "GET");
   static ApiError unknown_path(const std::string& path);
   static std::string methods_of(const std::string& path);
 
@@ -129,6 +132,7 @@ class Api {
   static void answer(const Call& call, const Json& value) { answer(call, HttpResponse{.body = dump(value)}); }
   // Tells the client, in a header of the answer, and the metrics which fields of a request had no effect.
   void report(const Call& call, const IgnoredFields& ignored);
+  void report_left_out(const Call& call, const IgnoredFields& ignored);
   void count_grammars(const ModelContext& model);
   void report_constraint(const Call& call, const AnswerConstraint& constraint);
 
@@ -156,6 +160,8 @@ class Api {
   ApiStatus messages(Call& call);
   ApiStatus count_tokens(Call& call);
   ApiStatus responses(Call& call);
+  ApiStatus stored_response(Call& call);
+  ApiStatus delete_response(Call& call);
   ApiStatus ollama_version(Call& call);
   ApiStatus ollama_tags(Call& call);
   ApiStatus ollama_ps(Call& call);
@@ -176,6 +182,8 @@ class Api {
   // What is left of the time that one answer may take; 0: any.
   std::chrono::milliseconds time_left(const Call& call) const;
 
+  // Of the request the conversation is moved away.
+  ApiResult<EncodedPrompt> encode_conversation(const Call& call, ChatRequest& request);
   // Answers a conversation in the form of the API that the writer speaks.
   ApiStatus converse(Call& call, ChatRequest request, const MakeWriter& make_writer);
   // Likewise texts that are gone on with.
@@ -186,7 +194,11 @@ class Api {
   struct Prepared;  // jobs, and what is common to both kinds of generation
   void start(const Call& call, Prepared prepared);
 
+  // Of a request that goes on from a response: the items before its own, an array.
+  ApiResult<JsonDocument> earlier_items(const Call& call, const std::string& id);
+
   ApiOptions options_;
+  ResponseStore response_store_;
   std::mutex grammars_mutex_;
   GrammarCacheStats counted_grammars_;  // as far as the metrics have them
   Registry& registry_;

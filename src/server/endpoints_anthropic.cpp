@@ -9,8 +9,8 @@ namespace quire::server {
 ApiStatus Api::messages(Call& call) {
   QUIRE_TRY(JsonDocument document, body(call));
   QUIRE_TRY(ChatRequest r, parse_anthropic_request(std::move(document), call.loaded.model->limits(), false));
-  return converse(call, std::move(r), [](const GenerationPlan& plan, const GenerationParams& p) {
-    return anthropic_writer({.model = plan.model_name, .stop = p.stop.size() == 1 ? p.stop.front() : ""});
+  return converse(call, std::move(r), [](const GenerationPlan& plan, const GenerationParams&) {
+    return anthropic_writer({.model = plan.model_name});
   });
 }
 

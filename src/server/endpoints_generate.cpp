@@ -8,6 +8,7 @@
 #include "server/generation.h"
 #include "server/infill_prompt.h"
 #include "server/random_id.h"
+#include "server/recent_turns.h"
 #include "server/writers/infill_writer.h"
 #include "server/writers/openai_writer.h"
 
@@ -61,6 +62,8 @@ GenerationPlan make_plan(const GenerationParams& p, const std::shared_ptr<const 
   plan.service = service;
   plan.model_name = model->told_name(p.model);
   plan.token_ids = p.return_token_ids;
+  plan.stops = p.stop;
+  plan.stop_tokens = p.stop_tokens;
   plan.stream = p.stream;
   plan.logprobs = p.sampling.logprobs >= 0;
   plan.answers_each = static_cast<size_t>(p.n);
@@ -164,6 +167,18 @@ AnswerSyntax syntax_of(const ChatRequest& r, const ModelContext& model, bool spl
   return s;
 }
 
+// Between which marks stop texts are not looked for. Reasoning that stands in the text is text.
+std::optional<ReasoningMarks> marks_of(const AnswerSyntax& s, const GenerationParams& params) {
+  if (params.stop_in_reasoning || !s.split_reasoning) return std::nullopt;
+  if (s.format != nullptr && s.format->harmony)
+    return ReasoningMarks{.open = "<|channel|>analysis", .close = "<|end|>", .inside = false, .anywhere = true};
+  // Where there are calls, a model may think again behind one.
+  return ReasoningMarks{.open = std::string(kReasoningOpen),
+                        .close = std::string(kReasoningClose),
+                        .inside = s.inside_reasoning,
+                        .anywhere = s.format != nullptr};
+}
+
 }  // namespace
 
 ApiStatus Api::chat(Call& call) {
@@ -174,18 +189,30 @@ ApiStatus Api::chat(Call& call) {
   });
 }
 
+ApiResult<EncodedPrompt> Api::encode_conversation(const Call& call, ChatRequest& r) {
+  const ModelContext& model = *call.loaded.model;
+  if (!r.drop_oldest) return model.encode(std::move(r.conversation));
+  QUIRE_TRY(RecentTurns recent, encode_recent(model, std::move(r.conversation), r.params));
+  if (recent.dropped == 0) return std::move(recent.prompt);
+  call.responder->post([responder = call.responder, n = recent.dropped] { responder->record().dropped_messages = n; });
+  registry_.counter("quire:dropped_messages_total", "Messages that were left out of conversations too long.", {})
+      .add(static_cast<double>(recent.dropped));
+  return std::move(recent.prompt);
+}
+
 ApiStatus Api::converse(Call& call, ChatRequest r, const MakeWriter& make_writer) {
   const auto& [model, service] = call.loaded;
   report(call, r.ignored);
   QUIRE_CHECKED(model->check_name(r.params.model));
-  QUIRE_TRY(EncodedPrompt prompt, model->encode(std::move(r.conversation)));
+  QUIRE_TRY(EncodedPrompt prompt, encode_conversation(call, r));
   truncate(r.params, model->context(), prompt);
-  QUIRE_TRY(const int64_t max_tokens, model->room_for(prompt.tokens.size(), r.params));
+  QUIRE_TRY(const int64_t max_tokens, model->room_for(prompt, r.params));
   QUIRE_CHECKED(check_min_tokens(r.params, max_tokens));
 
   Prepared p{.plan = make_plan(r.params, model, service), .jobs = {}};
   p.plan.syntax = syntax_of(r, *model, options_.split_reasoning);
   p.plan.syntax.inside_reasoning = prompt.inside_reasoning;
+  p.plan.counts_reasoning = true;
   if (r.tools != nullptr) p.plan.count_calls = [this](size_t complete, size_t cut) { count_calls(complete, cut); };
   if (p.plan.syntax.format != nullptr && p.plan.syntax.format->control_tokens) r.params.skip_special_tokens = false;
   ApiResult<AnswerConstraint> constrained = constrain_answer(*model, r, prompt.inside_reasoning, asker_of(call));
@@ -203,7 +230,10 @@ ApiStatus Api::converse(Call& call, ChatRequest r, const MakeWriter& make_writer
   for (int i = 0; i < r.params.n; ++i)
     p.jobs.push_back(
         make_job(r.params, salt, tokens, prompt.cache_positions, max_tokens, seed + static_cast<uint64_t>(i)));
-  for (Job& job : p.jobs) job.request.constraint = must.constraint;
+  for (Job& job : p.jobs) {
+    job.request.constraint = must.constraint;
+    job.request.reasoning = marks_of(p.plan.syntax, r.params);
+  }
   if (const PromptReport::Wanted wanted = wanted_of(r.params, false); wanted.any()) {
     QUIRE_CHECKED(check_reported(r.params, wanted, p.plan.prompt_tokens));
     p.jobs.front().request.prompt_logprobs = wanted.most();
@@ -263,7 +293,7 @@ ApiStatus Api::render_chat(Call& call) {
   QUIRE_CHECKED(model.check_name(r.params.model));
   QUIRE_TRY(EncodedPrompt prompt, model.encode(std::move(r.conversation)));
   truncate(r.params, model.context(), prompt);
-  QUIRE_TRY(const int64_t max_tokens, model.room_for(prompt.tokens.size(), r.params));
+  QUIRE_TRY(const int64_t max_tokens, model.room_for(prompt, r.params));
   answer(call, HttpResponse{.body = rendered(model, r.params, prompt.tokens, max_tokens)});
   return {};
 }
@@ -278,7 +308,7 @@ ApiStatus Api::render_texts(Call& call) {
   std::string all;
   for (Prompt& prompt : r.prompts) {
     QUIRE_TRY(const EncodedPrompt encoded, encode_text_prompt(model, std::move(prompt), r));
-    QUIRE_TRY(const int64_t room, model.room_for(encoded.tokens.size(), r.params));
+    QUIRE_TRY(const int64_t room, model.room_for(encoded, r.params));
     const bool few = !r.params.max_tokens && r.short_by_default && !r.params.whole_room;
     all += (all.empty() ? "[" : ",") +
            rendered(model, r.params, encoded.tokens, few ? std::min(room, kDefaultMaxTokens) : room);
@@ -305,7 +335,7 @@ ApiStatus Api::go_on(Call& call, CompletionRequest r, const MakeTextWriter& make
   for (Prompt& prompt : r.prompts) {
     QUIRE_TRY(EncodedPrompt encoded, encode_text_prompt(*model, std::move(prompt), r));
     p.plan.cache_positions.push_back(r.cache_positions);
-    QUIRE_TRY(int64_t max_tokens, model->room_for(encoded.tokens.size(), r.params));
+    QUIRE_TRY(int64_t max_tokens, model->room_for(encoded, r.params));
     if (!r.params.max_tokens && r.short_by_default && !r.params.whole_room)
       max_tokens = std::min(max_tokens, kDefaultMaxTokens);
     QUIRE_CHECKED(check_min_tokens(r.params, max_tokens));

@@ -55,8 +55,17 @@ void Generation::begin(const ApiResult<std::vector<JobId>>& accepted) {
     responder_->on_deadline(plan_.timeout, [weak = weak_from_this()] {
       if (const auto self = weak.lock()) self->fail(deadline_exceeded());
     });
-  if (plan_.stream) responder_->start_stream(plan_.writer->stream_kind());
+  if (plan_.stream) begin_stream();
   take_arrivals();
+}
+
+void Generation::begin_stream() {
+  responder_->start_stream(plan_.writer->stream_kind());
+  responder_->on_silence([weak = weak_from_this()] {
+    const auto self = weak.lock();
+    return self && !self->over_ ? self->plan_.writer->still_working() : std::string();
+  });
+  if (std::string bytes = plan_.writer->beginning(); !bytes.empty()) responder_->write(std::move(bytes));
 }
 
 void Generation::on_event(size_t index, const TokenEvent& event) {
@@ -118,13 +127,16 @@ void Generation::take(Answer& answer, const TokenEvent& event) {
     if (first < 0) first = std::chrono::duration<double>(std::chrono::steady_clock::now() - plan_.arrived).count();
     ++answer.generated;
   }
+  const bool text = answer.parser.in_text();
+  const size_t told = answer.part.tokens.size();
   report_token(answer, event);
   append_text(answer, event);
+  if (answer.part.tokens.size() > told) answer.part.tokens.back().of_text = text && answer.parser.in_text();
   if (event.finish == FinishReason::kNone) return;
   answer.drafts = event.drafts;
   answer.drafts_accepted = event.drafts_accepted;
   const bool ended = event.finish == FinishReason::kStop;
-  answer.part.stop_text = ended && event.token >= 0 && !plan_.model->tokenizer().is_eog(event.token);
+  answer.part.stop = stop_of(event);
   const bool calls = ended && answer.parser.complete_calls() > 0;
   answer.part.finish = calls ? "tool_calls" : finish_reason_name(event.finish);
   if (plan_.count_calls) plan_.count_calls(answer.parser.complete_calls(), answer.parser.cut_calls());
@@ -132,9 +144,21 @@ void Generation::take(Answer& answer, const TokenEvent& event) {
   --running_;
 }
 
+// What of the request ended an answer, for answers to name.
+Json Generation::stop_of(const TokenEvent& event) const {
+  if (event.finish != FinishReason::kStop) return nullptr;
+  if (event.stop >= 0) return plan_.stops.at(static_cast<size_t>(event.stop));
+  const auto& tokens = plan_.stop_tokens;
+  if (std::find(tokens.begin(), tokens.end(), event.token) != tokens.end()) return event.token;
+  return nullptr;
+}
+
 void Generation::append_text(Answer& answer, const TokenEvent& event) {
   answer.text_characters += characters(event.text);
+  const bool reasoned = answer.parser.in_reasoning();
   answer.parser.push(event.text, answer.part.events);
+  // The tokens that begin and end reasoning are part of it.
+  if (event.token >= 0 && (reasoned || answer.parser.in_reasoning())) ++answer.reasoning;
   if (event.finish != FinishReason::kNone)
     answer.parser.finish(event.finish == FinishReason::kStop, answer.part.events);
 }
@@ -191,7 +215,7 @@ void Generation::send_piece(Answer& answer, std::string& events) {
     events += plan_.writer->opening(answer.part.index, report_of(answer), usage_now());
   }
   AnswerPart& part = answer.part;
-  AnswerPart end{.index = part.index, .finish = std::exchange(part.finish, {}), .stop_text = part.stop_text};
+  AnswerPart end{.index = part.index, .finish = std::exchange(part.finish, {}), .stop = part.stop};
   if (!part.events.empty() || !part.tokens.empty() || !part.token_ids.empty())
     events += plan_.writer->piece(part, usage_now());
   part = std::move(end);
@@ -201,8 +225,10 @@ void Generation::send_piece(Answer& answer, std::string& events) {
 Usage Generation::usage() const {
   using Seconds = std::chrono::duration<double>;
   Usage u{.prompt_tokens = plan_.prompt_tokens};
+  if (plan_.counts_reasoning) u.reasoning_tokens = 0;
   for (const Answer& a : answers_) {
     u.generated_tokens += a.generated;
+    if (u.reasoning_tokens) *u.reasoning_tokens += a.reasoning;
     u.drafts += a.drafts;
     u.drafts_accepted += a.drafts_accepted;
   }

@@ -26,17 +26,20 @@ struct GenerationPlan {
   std::string model_name;  // as the client called it
   bool stream = false;
   bool logprobs = false;
-  std::vector<PromptReport> prompts;     // what answers tell of them; empty: nothing. The first job of each brings it
-  bool report_ends = false;              // log-probabilities of tokens that end an answer are told
-  int64_t prompt_tokens = 0;             // of all prompts, each counted once
-  size_t answers_each = 1;               // to a prompt; those to one stand together
-  bool token_ids = false;                // answers tell their tokens
-  std::vector<SharedTokens> prompt_ids;  // of each prompt, where answers tell them
-  bool cache_info = false;               // the usage tells what of each prompt was found
-  std::vector<std::vector<int64_t>> cache_positions;             // of each prompt: where the request asks for its state
-  std::chrono::milliseconds timeout;                             // for the whole answer, from the start on; 0: any
-  std::chrono::steady_clock::time_point arrived;                 // of the request
-  RequestPool::TicketPtr ticket;                                 // whether anybody waits for the answer when it begins
+  std::vector<PromptReport> prompts;  // what answers tell of them; empty: nothing. The first job of each brings it
+  std::vector<std::string> stops;     // of the request, whose names an answer tells that one ended
+  std::vector<TokenId> stop_tokens;
+  bool counts_reasoning = false;                      // the usage tells how many tokens were reasoning
+  bool report_ends = false;                           // log-probabilities of tokens that end an answer are told
+  int64_t prompt_tokens = 0;                          // of all prompts, each counted once
+  size_t answers_each = 1;                            // to a prompt; those to one stand together
+  bool token_ids = false;                             // answers tell their tokens
+  std::vector<SharedTokens> prompt_ids;               // of each prompt, where answers tell them
+  bool cache_info = false;                            // the usage tells what of each prompt was found
+  std::vector<std::vector<int64_t>> cache_positions;  // of each prompt: where the request asks for its state
+  std::chrono::milliseconds timeout;                  // for the whole answer, from the start on; 0: any
+  std::chrono::steady_clock::time_point arrived;      // of the request
+  RequestPool::TicketPtr ticket;                      // whether anybody waits for the answer when it begins
   std::function<void(size_t complete, size_t cut)> count_calls;  // of an answer that has ended; may be empty
 };
 
@@ -51,7 +54,7 @@ class Generation : public std::enable_shared_from_this<Generation> {
   struct Answer {
     AnswerPart part;  // unsent text of a stream; everything of a whole answer
     AnswerParser parser;
-    int64_t generated = 0;
+    int64_t generated = 0, reasoning = 0;  // tokens
     int64_t drafts = 0, drafts_accepted = 0;
     int64_t cached = 0;                   // tokens of its prompt that were found in the prefix cache
     PrefixMiss miss = PrefixMiss::kNone;  // why no more was, and
@@ -65,10 +68,12 @@ class Generation : public std::enable_shared_from_this<Generation> {
   };
 
   void begin(const ApiResult<std::vector<JobId>>& accepted);
+  void begin_stream();
   void on_event(size_t index, const TokenEvent& event);  // the service's thread
   void take_arrivals();
   void take(Answer& answer, const TokenEvent& event);
   void append_text(Answer& answer, const TokenEvent& event);
+  Json stop_of(const TokenEvent& event) const;
   void report_token(Answer& answer, const TokenEvent& event);
   void send_piece(Answer& answer, std::string& events);
   // What is told of an answer's prompt: null if nothing is.

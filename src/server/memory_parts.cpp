@@ -41,7 +41,8 @@ GrammarCacheOptions within_memory(GrammarCacheOptions grammars) {
   return grammars;
 }
 
-std::string memory_line(const Engine& engine, const GrammarCacheOptions& grammars, const HttpServerOptions& http) {
+std::string memory_line(const Engine& engine, const GrammarCacheOptions& grammars, const HttpServerOptions& http,
+                        const ResponseStoreOptions& responses) {
   const MemoryUse m = engine.memory();
   const CacheBytes caches = cache_bytes(engine);
   std::string s = "memory: ";
@@ -59,11 +60,12 @@ std::string memory_line(const Engine& engine, const GrammarCacheOptions& grammar
   add("what made room for others up to", caches.host);
   add("grammars up to", grammars.cache_bytes);
   add("bodies of requests up to", static_cast<int64_t>(http.max_total_body_bytes));
+  add("responses up to", static_cast<int64_t>(responses.max_bytes));
   return s;
 }
 
 void measure_memory(const Engine& engine, const GrammarCacheOptions& grammars, const HttpServer& http,
-                    Registry& registry) {
+                    const ResponseStoreOptions& responses, Registry& registry) {
   const auto part = [&](const char* name, int64_t bytes, int64_t most) {
     const Labels labels = {{"part", name}};
     registry.gauge("quire:memory_bytes", "Memory that the process holds, by what it is for.", labels)
@@ -81,6 +83,8 @@ void measure_memory(const Engine& engine, const GrammarCacheOptions& grammars, c
   part("caches", m.kv_and_state, caches.on_device());
   part("grammars", static_cast<int64_t>(registry.gauge("quire:grammar_cache_bytes", "").value()), grammars.cache_bytes);
   part("bodies", static_cast<int64_t>(http.held_body_bytes()), static_cast<int64_t>(http.max_body_bytes()));
+  part("responses", static_cast<int64_t>(registry.gauge("quire:response_store_bytes", "").value()),
+       static_cast<int64_t>(responses.max_bytes));
   part("heap", heap.used, 0);
   part("heap_free", heap.free, 0);
 }

@@ -7,6 +7,7 @@
 #include "engine/engine.h"
 #include "server/http_server.h"
 #include "server/metrics.h"
+#include "server/response_store.h"
 
 namespace quire::server {
 
@@ -14,10 +15,11 @@ namespace quire::server {
 GrammarCacheOptions within_memory(GrammarCacheOptions grammars);
 
 // What the process comes to hold, part by part.
-std::string memory_line(const Engine& engine, const GrammarCacheOptions& grammars, const HttpServerOptions& http);
+std::string memory_line(const Engine& engine, const GrammarCacheOptions& grammars, const HttpServerOptions& http,
+                        const ResponseStoreOptions& responses);
 
 // quire:memory_bytes and quire:memory_limit_bytes: what there is now of each part, and what it comes to.
 void measure_memory(const Engine& engine, const GrammarCacheOptions& grammars, const HttpServer& http,
-                    Registry& registry);
+                    const ResponseStoreOptions& responses, Registry& registry);
 
 }  // namespace quire::server

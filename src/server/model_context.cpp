@@ -42,7 +42,8 @@ Result<std::shared_ptr<const ModelContext>> ModelContext::create(std::shared_ptr
   size_t longest = 1;
   for (TokenId id = 0; id < t.size(); ++id) longest = std::max(longest, t.token_bytes(id, true).size());
   // Normalisation (NFC) makes no text shorter than a third: three letters of Hangul, 9 bytes, become one of 3.
-  m->max_text_bytes_ = std::min<size_t>(3 * longest * static_cast<size_t>(m->context()), Tokenizer::kMaxTextBytes);
+  m->token_bytes_ = 3 * longest;
+  m->max_text_bytes_ = std::min(m->token_bytes_ * static_cast<size_t>(m->context()), Tokenizer::kMaxTextBytes);
   return std::shared_ptr<const ModelContext>(std::move(m));
 }
 
@@ -66,14 +67,15 @@ ApiStatus ModelContext::check_name(const std::string& asked) const {
                   "model_not_found"};
 }
 
-ApiError ModelContext::too_long(std::string_view prompt_tokens) const {
-  return bad_field("", "context_length_exceeded",
-                   "this model's context holds {} tokens, prompt and answer together, but the prompt has {}", context(),
-                   prompt_tokens);
+// Of a text that was not made tokens of, because no text of so many bytes fits.
+ApiError ModelContext::too_long(size_t bytes, std::string_view what) const {
+  const int64_t tokens = std::max(context() + 1, static_cast<int64_t>(bytes / token_bytes_));
+  return context_exceeded(what, {.what = what, .context = context(), .prompt = tokens, .at_least = true});
 }
 
-ApiResult<std::vector<TokenId>> ModelContext::encode_text(const std::string& text, EncodeOptions options) const {
-  if (text.size() > max_text_bytes_) return too_long(fmt::format("{} bytes", text.size()));
+ApiResult<std::vector<TokenId>> ModelContext::encode_text(const std::string& text, EncodeOptions options,
+                                                          std::string_view what) const {
+  if (text.size() > max_text_bytes_) return too_long(text.size(), what);
   return tokenizer().encode(text, options);
 }
 
@@ -148,10 +150,11 @@ ApiResult<EncodedPrompt> ModelContext::encode(Conversation c, bool add_special) 
   const std::string whole = c.marks.empty() ? "" : prompt->text;
   if (c.continue_final) QUIRE_CHECKED(end_within(*prompt, c.messages->back()["content"].get_ref<const std::string&>()));
   if (options_.special_in_content) prompt->foreign.clear();
-  EncodedPrompt p;
+  EncodedPrompt p{.from_messages = true};
   // By default special tokens at the beginning are the template's business. One that it wrote is not doubled.
   QUIRE_TRY(p.tokens,
-            encode_text(prompt->text, {.add_special = add_special, .parse_special = true, .plain = prompt->foreign}));
+            encode_text(prompt->text, {.add_special = add_special, .parse_special = true, .plain = prompt->foreign},
+                        "messages"));
   p.inside_reasoning = ends_in_reasoning(prompt->text);
   for (const size_t at : find_marks(c, whole, render))
     if (at <= prompt->text.size()) p.cache_positions.push_back(tokens_before(t, *prompt, at, p.tokens));
@@ -165,7 +168,7 @@ ApiResult<EncodedPrompt> ModelContext::encode(Prompt prompt, bool add_special) c
     p.tokens = std::move(*tokens);
   } else {
     p.text = std::get<std::string>(std::move(prompt));
-    QUIRE_TRY(p.tokens, encode_text(p.text, {.add_special = add_special, .parse_special = true}));
+    QUIRE_TRY(p.tokens, encode_text(p.text, {.add_special = add_special, .parse_special = true}, "prompt"));
   }
   return p;
 }
@@ -187,33 +190,32 @@ ApiResult<EncodedPrompt> ModelContext::encode_beginning(Prompt prompt, bool add_
 }
 
 ApiResult<std::vector<TokenId>> ModelContext::encode_plain(const std::string& text) const {
-  return encode_text(text, {.add_special = false, .parse_special = false, .continues = true});
+  return encode_text(text, {.add_special = false, .parse_special = false, .continues = true}, "prompt");
 }
 
 ApiStatus ModelContext::check_input(size_t tokens) const {
   if (tokens == 0) return bad_field("input", "invalid_value", "an input is empty: there is nothing to embed");
   if (static_cast<int64_t>(tokens) > context())
-    return bad_field("input", "context_length_exceeded", "this model's context holds {} tokens, but an input has {}",
-                     context(), tokens);
+    return context_exceeded("input", {.what = "input", .context = context(), .prompt = static_cast<int64_t>(tokens)});
   return {};
 }
 
-ApiResult<int64_t> ModelContext::room_for(size_t prompt_tokens, const GenerationParams& params) const {
+ApiResult<int64_t> ModelContext::room_for(const EncodedPrompt& encoded, const GenerationParams& params) const {
   const std::optional<int64_t>& max_tokens = params.max_tokens;
-  if (prompt_tokens == 0)
+  if (encoded.tokens.empty())
     return bad_field("prompt", "invalid_value", "the prompt is empty: there is nothing to continue");
-  const auto prompt = static_cast<int64_t>(prompt_tokens);
-  if (prompt + std::min<int64_t>(max_tokens.value_or(1), 1) > context())
-    return too_long(fmt::format("{} tokens", prompt));
-  const int64_t room = context() - prompt;
+  const auto prompt = std::ssize(encoded.tokens);
+  const std::string_view what = encoded.from_messages ? "messages" : "prompt";
+  if (prompt > context()) return context_exceeded(what, {.what = what, .context = context(), .prompt = prompt});
+  const int64_t room = context() - prompt, least = std::min<int64_t>(max_tokens.value_or(1), 1);
+  if (room < least)
+    return context_exceeded(what, {.what = what, .context = context(), .prompt = prompt, .answer = least});
   if (!max_tokens)
     return options_.limits.max_output_tokens > 0 ? std::min(room, options_.limits.max_output_tokens) : room;
   if (params.cut_max_tokens) return std::min(*max_tokens, room);
   if (*max_tokens > room)
-    return bad_field("max_tokens", "context_length_exceeded",
-                     "this model's context holds {} tokens, prompt and answer together, but the prompt has {} and "
-                     "'max_tokens' asks for {}",
-                     context(), prompt, *max_tokens);
+    return context_exceeded("max_tokens",
+                            {.what = what, .context = context(), .prompt = prompt, .answer = *max_tokens});
   return *max_tokens;
 }
 

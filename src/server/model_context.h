@@ -20,6 +20,7 @@ namespace quire::server {
 struct EncodedPrompt {
   std::vector<TokenId> tokens;
   std::string text;                      // what was tokenized; empty for prompts given as tokens
+  bool from_messages = false;            // it is a conversation, and not a text
   bool inside_reasoning = false;         // it ends within an open <think>
   std::vector<int64_t> cache_positions;  // tokens after which its state should be saved
 };
@@ -72,15 +73,17 @@ class ModelContext {
   // 400 unless an input of so many tokens, after which nothing is generated, is not empty and fits the context.
   ApiStatus check_input(size_t tokens) const;
   // How many tokens a request may generate after such a prompt, or 400 context_length_exceeded.
-  ApiResult<int64_t> room_for(size_t prompt_tokens, const GenerationParams& params) const;
+  ApiResult<int64_t> room_for(const EncodedPrompt& prompt, const GenerationParams& params) const;
 
  private:
   ModelContext(std::shared_ptr<const LoadedModel> loaded, Options options);
   TemplateOptions template_options() const;
   CallArguments probe_call_arguments() const;
   Result<TemplateNeeds> probe_needs() const;
-  ApiResult<std::vector<TokenId>> encode_text(const std::string& text, EncodeOptions options) const;
-  ApiError too_long(std::string_view prompt_tokens) const;
+  // `what` the text is, for messages: "prompt".
+  ApiResult<std::vector<TokenId>> encode_text(const std::string& text, EncodeOptions options,
+                                              std::string_view what) const;
+  ApiError too_long(size_t bytes, std::string_view what) const;
 
   std::shared_ptr<const LoadedModel> loaded_;
   Options options_;
@@ -89,6 +92,7 @@ class ModelContext {
   std::optional<ChatTemplate> chat_;
   TemplateNeeds needs_;
   std::optional<InfillTokens> infill_;
+  size_t token_bytes_ = 1;     // no token stands for more bytes of a text
   size_t max_text_bytes_ = 0;  // a longer text has more tokens than the context, whatever it says
   int64_t created_ = 0;
 };

@@ -14,7 +14,7 @@ namespace {
 // What clients of the OpenAI API send, besides what browsers allow everybody.
 constexpr std::string_view kAllowedHeaders = "authorization, content-type, x-api-key, x-request-id, traceparent";
 constexpr std::string_view kExposedHeaders =
-    "X-Request-Id, X-Ignored-Parameters, X-Unenforced, Retry-After, traceparent";
+    "X-Request-Id, X-Ignored-Parameters, X-Left-Out, X-Dropped-Messages, X-Unenforced, Retry-After, traceparent";
 
 std::string lower(std::string_view text) {
   std::string out(text);
@@ -170,7 +170,7 @@ std::optional<HttpResponse> OriginPolicy::preflight(const HttpRequest& head) con
   if (const std::string_view more = head.header("access-control-request-headers"); is_header_list(more))
     allowed += fmt::format(", {}", more);
   HttpResponse r{.status = 204,
-                 .headers = {{"Access-Control-Allow-Methods", "GET, HEAD, POST"},
+                 .headers = {{"Access-Control-Allow-Methods", "GET, HEAD, POST, DELETE"},
                              {"Access-Control-Allow-Headers", allowed},
                              {"Access-Control-Max-Age", "3600"}}};
   if (head.header("access-control-request-private-network") == "true")

@@ -21,7 +21,9 @@ struct RequestRecord {
   ErrorShape errors = ErrorShape::kOpenAi;  // of the API that the route belongs to
   // What of a schema is not enforced, in the header X-Unenforced; empty: all of it is, or there is none.
   std::string unenforced;
-  std::string ignored;  // fields that had no effect, in the header X-Ignored-Parameters; empty: there were none
+  std::string ignored;          // fields that had no effect, in the header X-Ignored-Parameters; empty: there were none
+  std::string left_out;         // parts of messages in whose place words stand, in the header X-Left-Out
+  size_t dropped_messages = 0;  // of a conversation that was too long, in the header X-Dropped-Messages
   std::string model;
   std::string finish;  // "stop", "length", ...; of several answers the first one's
   int key = 0;         // number of the API key in its file; 0: none was needed
@@ -50,6 +52,8 @@ class Responder {
   // 200 and the head of a stream; events may follow any time later. While none do, what `kind` says keeps the
   // connection alive.
   virtual void start_stream(const StreamKind& kind) = 0;
+  // What a stream says when it has been silent for a while, in place of what its kind says; empty: that.
+  virtual void on_silence(std::function<std::string()> /*say*/) {}
   virtual void write(std::string events) = 0;
   virtual void finish_stream() = 0;
 

@@ -162,7 +162,8 @@ Status serve_until_signal(const ServeOptions& o, Registry& registry, LineWriter&
            .request_timeout = o.request_timeout,
            .split_reasoning = o.split_reasoning,
            .page = o.page,
-           .pool = o.pool},
+           .pool = o.pool,
+           .responses = o.responses},
           registry);
   QUIRE_TRY(const std::unique_ptr<HttpServer> http, HttpServer::create(o.http, api, registry, logs.access));
   tell_connections(o.http.max_connections, http->max_connections());
@@ -186,8 +187,9 @@ Status serve_until_signal(const ServeOptions& o, Registry& registry, LineWriter&
   loader.join();
   if (!loaded.ok()) return loaded;
   tell(fmt::format("serving {} at {}", o.model, fmt::join(http->urls(), ", ")));
-  const HeapKeeper heap(
-      [&, grammars = within_memory(o.grammars)] { measure_memory(service->engine(), grammars, *http, registry); });
+  const HeapKeeper heap([&, grammars = within_memory(o.grammars)] {
+    measure_memory(service->engine(), grammars, *http, o.responses, registry);
+  });
   tell_systemd(o, "READY=1");
   wait_for_signal(signals, logs, [] { return false; });
   tell_systemd(o, "STOPPING=1");
@@ -227,7 +229,7 @@ Status serve_model(const ServeOptions& o, const std::shared_ptr<const LoadedMode
   QUIRE_TRY(std::unique_ptr<Engine> engine, Engine::create(loaded, std::move(options)));
   tell(engine->capacity());
   const GrammarCacheOptions grammars = within_memory(o.grammars);
-  tell(memory_line(*engine, grammars, o.http));
+  tell(memory_line(*engine, grammars, o.http, o.responses));
   load_prefixes(o, *engine);
   ModelContext::Options m{.names = o.names,
                           .path = o.model,

@@ -11,6 +11,7 @@
 #include "server/http_server.h"
 #include "server/protocol/generation_params.h"
 #include "server/request_pool.h"
+#include "server/response_store.h"
 
 namespace quire::server {
 
@@ -43,6 +44,7 @@ struct ServeOptions {
   GrammarCacheOptions grammars;
   HttpServerOptions http;
   RequestPoolOptions pool;
+  ResponseStoreOptions responses;
   size_t max_queue = 256;
   std::string prefix_cache_file;        // keeps the prefix cache while the server is down; empty: none does
   int64_t prefix_cache_file_bytes = 0;  // that it has at most

@@ -51,6 +51,7 @@ class Session::Exchange : public Responder {
   void finish_stream() override {
     if (current()) session_->finish_stream();
   }
+  void on_silence(std::function<std::string()> say) override { silent = std::move(say); }
   void on_disconnect(std::function<void()> then) override { disconnected = std::move(then); }
   void on_deadline(std::chrono::milliseconds after, std::function<void()> then) override {
     expired = std::move(then);
@@ -62,6 +63,7 @@ class Session::Exchange : public Responder {
   }
 
   std::function<void()> disconnected, expired;
+  std::function<std::string()> silent;
 
  private:
   bool current() const { return session_->exchange_.get() == this; }
@@ -328,6 +330,9 @@ Headers Session::common_headers() const {
   if (!exchange_->record().trace.empty()) h.emplace_back("traceparent", exchange_->record().trace);
   if (!exchange_->record().unenforced.empty()) h.emplace_back("X-Unenforced", exchange_->record().unenforced);
   if (!exchange_->record().ignored.empty()) h.emplace_back("X-Ignored-Parameters", exchange_->record().ignored);
+  if (!exchange_->record().left_out.empty()) h.emplace_back("X-Left-Out", exchange_->record().left_out);
+  if (const size_t n = exchange_->record().dropped_messages; n > 0)
+    h.emplace_back("X-Dropped-Messages", std::to_string(n));
   return h;
 }
 
@@ -379,7 +384,9 @@ void Session::finish_stream() {
 }
 
 void Session::keep_alive() {
-  if (phase_ == Phase::kAnswering && streaming_ && !complete_) write_events(keep_alive_);
+  if (phase_ != Phase::kAnswering || !streaming_ || complete_) return;
+  const std::string said = exchange_->silent ? exchange_->silent() : "";
+  write_events(said.empty() ? keep_alive_ : std::string_view(said));
 }
 
 void Session::deadline() {

@@ -197,9 +197,9 @@ TEST_F(Anthropic, ErrorsHaveItsShape) {
     return r.error();
   };
   EXPECT_EQ(error_of({{"max_tokens", nullptr}}), "'max_tokens' is missing");
-  const Json image = {{"type", "image"}, {"source", Json::object()}};
-  EXPECT_THAT(error_of({{"messages", {{{"role", "user"}, {"content", Json::array({image})}}}}}),
-              HasSubstr("'messages[0].content[0].type' is 'image'"));
+  const Json untold = {{"type", "text"}, {"text", 7}};
+  EXPECT_THAT(error_of({{"messages", {{{"role", "user"}, {"content", Json::array({untold})}}}}}),
+              HasSubstr("'messages[0].content[0].text' must be a string"));
   EXPECT_THAT(error_of({{"tool_choice", {{"type", "tool"}, {"name", "other"}}}, {"tools", {kTool}}}),
               HasSubstr("'tool_choice' names 'other', which is no tool of the request"));
   EXPECT_EQ(ask(server_->port(), post("/v1/messages", std::string_view("{"))).json()["type"], "error");

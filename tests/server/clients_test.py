@@ -36,6 +36,15 @@ class LiteLlm(unittest.TestCase):
         text = "".join(c.choices[0].delta.content or "" for c in litellm.completion(**options, stream=True))
         self.assertEqual(text, "171")
 
+    def test_a_conversation_that_is_too_long(self):
+        # What is built on litellm compacts a conversation when it is told this, and ends it at any other error.
+        history = [{"role": "user", "content": "cats " * 4000}]
+        for model, base in ("openai/demo", "/v1"), ("anthropic/demo", ""):
+            with self.subTest(model), self.assertRaises(litellm.ContextWindowExceededError):
+                litellm.completion(
+                    model=model, api_base=SERVERS[0] + base, api_key="none", messages=history, max_tokens=9,
+                    num_retries=0)
+
     def test_embeddings(self):
         r = litellm.embedding(model="openai/demo", api_base=SERVERS[0] + "/v1", api_key="none", input=["a", "b"])
         self.assertEqual(len(r.data), 2)
@@ -72,6 +81,17 @@ class Ollama(unittest.TestCase):
     def setUp(self):
         self.client = ollama.Client(host=SERVERS[0])
 
+    def test_a_conversation_that_is_too_long(self):
+        history = [{"role": role, "content": f"{role} {i}: " + "cats " * 50}
+                   for i in range(40) for role in ("user", "assistant")]
+        self.assertTrue(self.client.chat(model="demo", messages=history + SUM, options={"num_predict": 4}).done)
+        with self.assertRaisesRegex(ollama.ResponseError, "maximum context length is 2048 tokens"):
+            self.client.chat(model="demo", messages=[{"role": "user", "content": "cats " * 4000}])
+
+    def test_images_are_told_of(self):
+        message = {"role": "user", "content": "77+94", "images": ["aGVsbG8="]}
+        self.assertTrue(self.client.chat(model="demo", messages=[message], options={"num_predict": 4}).done)
+
     def test_pull_of_what_is_there(self):
         self.assertEqual(self.client.pull("demo").status, "success")
         self.assertEqual([p.status for p in self.client.pull("demo", stream=True)][-1], "success")
@@ -106,6 +126,29 @@ class OpenAi(unittest.TestCase):
                     web_search_options={}, extra_body={"return_token_ids": True})
                 self.assertEqual(r.choices[0].message.content, "171")
                 self.assertTrue(r.prompt_token_ids and r.choices[0].token_ids)
+
+    def test_responses_go_on(self):
+        client = openai.OpenAI(base_url=SERVERS[0] + "/v1", api_key="none", max_retries=0)
+        asked = dict(model="demo", temperature=0, max_output_tokens=8)
+        first = client.responses.create(input="77+94", include=["message.output_text.logprobs"], **asked)
+        self.assertEqual(first.output_text, "171")
+        self.assertEqual("".join(t.token for t in first.output[-1].content[0].logprobs), "171")
+        second = client.responses.create(input="And 1+1?", previous_response_id=first.id, **asked)
+        self.assertEqual(second.previous_response_id, first.id)
+        self.assertGreater(second.usage.input_tokens, first.usage.input_tokens)
+        self.assertEqual(client.responses.retrieve(first.id).output_text, "171")
+        self.assertEqual(client.responses.input_items.list(first.id).data[0].content[0].text, "77+94")
+        client.responses.delete(first.id)
+        with self.assertRaises(openai.NotFoundError):
+            client.responses.retrieve(first.id)
+        with self.assertRaises(openai.BadRequestError) as e:
+            client.responses.create(input="And?", previous_response_id=first.id, **asked)
+        self.assertEqual(e.exception.code, "previous_response_not_found")
+
+    def test_a_stream_of_responses_that_is_too_long(self):
+        client = openai.OpenAI(base_url=SERVERS[0] + "/v1", api_key="none", max_retries=0)
+        *_, last = client.responses.create(model="demo", input="cats " * 4000, stream=True)
+        self.assertEqual((last.type, last.response.error.code), ("response.failed", "context_length_exceeded"))
 
     def test_short_embeddings(self):
         client = openai.OpenAI(base_url=SERVERS[0] + "/v1", api_key="none", max_retries=0)

@@ -146,7 +146,9 @@ TEST(ServerEmbeddings, Refusals) {
   const Json full(std::vector<int>(2048, 40));
   EXPECT_EQ(ask(port, post("/v1/embeddings", Json{{"input", full}})).status, 200) << "the context is full";
   const Reply r = ask(port, post("/v1/embeddings", Json{{"input", std::vector<int>(2049, 40)}}));
-  EXPECT_EQ(r.error(), "this model's context holds 2048 tokens, but an input has 2049");
+  EXPECT_EQ(r.error(),
+            "This model's maximum context length is 2048 tokens. However, your input resulted in 2049 tokens. Please "
+            "reduce the length of the input.");
   EXPECT_EQ(r.json()["error"]["code"], "context_length_exceeded");
   EXPECT_EQ(ask(port, get("/v1/embeddings")).status, 405);
 }

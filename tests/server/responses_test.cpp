@@ -197,12 +197,14 @@ TEST_F(Responses, ItemsBecomeWhatChatsBecome) {
 
 TEST_F(Responses, WhatIsNotServedIsRefusedByName) {
   for (const auto& [more, says] :
-       {std::pair{Json{{"previous_response_id", "resp_1"}}, "'previous_response_id' is not supported"},
+       {std::pair{Json{{"previous_response_id", "resp_1"}}, "Previous response with id 'resp_1' not found"},
+        {Json{{"previous_response_id", 7}}, "'previous_response_id' must be a string"},
+        {Json{{"conversation", "conv_1"}}, "'conversation' is not supported"},
         {Json{{"background", true}}, "'background' is not supported"},
         {Json{{"text", {{"format", {{"type", "json_schema"}}}}}}, "'response_format.json_schema.schema' is missing"},
         {Json{{"tool_choice", "required"}}, "'tool_choice' asks for a call, but there are no tools"},
         {Json{{"input", {{{"type", "item_reference"}, {"id", "x"}}}}}, "'input[0]' refers to an item"},
-        {Json{{"input", {{{"role", "user"}, {"content", {{{"type", "input_image"}}}}}}}}, "is 'input_image'"}}) {
+        {Json{{"input", {{{"role", "user"}, {"content", {{{"type", "input_text"}}}}}}}}, "must be a string"}}) {
     const Reply r = respond(more);
     EXPECT_EQ(r.status, 400) << more;
     EXPECT_THAT(r.error(), HasSubstr(says));

@@ -49,9 +49,9 @@ TEST_F(Scripted, UsageTellsOfDrafts) {
   service_->will_answer({.texts = {"c"}, .drafts = 2, .drafts_accepted = 2});
   const Json usage = chat(false, {{"n", 2}}).json()["usage"];
   EXPECT_EQ(usage["completion_tokens_details"],
-            Json({{"accepted_prediction_tokens", 6}, {"rejected_prediction_tokens", 3}}));
+            Json({{"reasoning_tokens", 0}, {"accepted_prediction_tokens", 6}, {"rejected_prediction_tokens", 3}}));
   service_->will_answer({.texts = {"a"}});
-  EXPECT_FALSE(chat(false).json()["usage"].contains("completion_tokens_details"));
+  EXPECT_EQ(chat(false).json()["usage"]["completion_tokens_details"], (Json{{"reasoning_tokens", 0}}));
   service_->will_answer({.texts = {"a"}, .drafts = 3, .drafts_accepted = 1});
   const Reply streamed = chat(true, {{"stream_options", {{"include_usage", true}}}});
   const std::vector<std::string> events = streamed.events();

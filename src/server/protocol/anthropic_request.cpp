@@ -1,7 +1,7 @@
 #include "server/protocol/anthropic_request.h"
 
-#include "gguf/metadata.h"
 #include "server/protocol/chat_body.h"
+#include "server/protocol/content_part.h"
 
 namespace quire::server {
 namespace {
@@ -22,14 +22,13 @@ std::string type_of(Json& block) {
   return type != nullptr && type->is_string() ? type->get<std::string>() : "";
 }
 
-ApiError unknown_block(const Json& type, const std::string& where, std::string_view known) {
-  return bad_field(where + ".type", "unsupported_parameter", "'{}.type' is {}; this server reads {}", where,
-                   gguf::printable(type.is_string() ? type.get<std::string>().substr(0, 64) : dump(type).substr(0, 64)),
-                   known);
+ApiResult<Json> block_part(Json& block, const std::string& where, IgnoredFields& ignored) {
+  QUIRE_TRY(PartText read, read_part_text(block, where, ignored));
+  return text_part(std::move(read.text), member(block, "cache_control"));
 }
 
-// A text, or a list of blocks of text, as parts of a content.
-ApiResult<Json> text_parts(Json& content, const std::string& where) {
+// A text, or a list of blocks, as parts of a content.
+ApiResult<Json> text_parts(Json& content, const std::string& where, IgnoredFields& ignored) {
   Json parts = Json::array();
   if (content.is_string()) {
     parts.push_back(text_part(std::move(content)));
@@ -37,13 +36,8 @@ ApiResult<Json> text_parts(Json& content, const std::string& where) {
   }
   if (!content.is_array()) return wrong_type(where, "a string or an array of blocks", content);
   for (size_t i = 0; i < content.size(); ++i) {
-    Json& block = content[i];
-    const std::string name = fmt::format("{}[{}]", where, i);
-    if (!block.is_object()) return wrong_type(name, "an object", block);
-    if (type_of(block) != "text") return unknown_block(block["type"], name, "blocks of type \"text\" here");
-    Json* text = member(block, "text");
-    if (text == nullptr || !text->is_string()) return wrong_type(name + ".text", "a string", block["text"]);
-    parts.push_back(text_part(std::move(*text), member(block, "cache_control")));
+    QUIRE_TRY(Json part, block_part(content[i], fmt::format("{}[{}]", where, i), ignored));
+    parts.push_back(std::move(part));
   }
   return parts;
 }
@@ -64,7 +58,7 @@ class Reader {
   ApiStatus user(Json& blocks, const std::string& where);
   ApiStatus tool_result(Json& block, const std::string& where);
   ApiStatus assistant(Json& blocks, const std::string& where);
-  static ApiStatus assistant_block(Json& block, const std::string& where, Json& message);
+  ApiStatus assistant_block(Json& block, const std::string& where, Json& message);
 
   Fields& fields_;
   ChatBody& chat_;
@@ -73,7 +67,7 @@ class Reader {
 ApiStatus Reader::system() {
   Json* system = fields_.take("system");
   if (system == nullptr) return {};
-  QUIRE_TRY(Json parts, text_parts(*system, "system"));
+  QUIRE_TRY(Json parts, text_parts(*system, "system", fields_.ignored()));
   if (!parts.empty()) chat_.add_message("system")["content"] = std::move(parts);
   return {};
 }
@@ -108,7 +102,7 @@ ApiStatus Reader::message(Json& m, const std::string& where) {
   if (role == "assistant") return assistant(blocks, where + ".content");
   if (role != "system")
     return bad_field(where + ".role", "invalid_value", "'{}.role' must be \"user\" or \"assistant\"", where);
-  QUIRE_TRY(Json parts, text_parts(blocks, where + ".content"));
+  QUIRE_TRY(Json parts, text_parts(blocks, where + ".content", fields_.ignored()));
   chat_.add_message("system")["content"] = std::move(parts);
   return {};
 }
@@ -123,16 +117,12 @@ ApiStatus Reader::user(Json& blocks, const std::string& where) {
     Json& block = blocks[i];
     const std::string name = fmt::format("{}[{}]", where, i);
     if (!block.is_object()) return wrong_type(name, "an object", block);
-    const std::string type = type_of(block);
-    if (type == "tool_result") {
+    if (type_of(block) == "tool_result") {
       flush();
       QUIRE_CHECKED(tool_result(block, name));
-    } else if (type == "text") {
-      Json* text = member(block, "text");
-      if (text == nullptr || !text->is_string()) return wrong_type(name + ".text", "a string", block["text"]);
-      parts.push_back(text_part(std::move(*text), member(block, "cache_control")));
     } else {
-      return unknown_block(block["type"], name, "blocks of type \"text\" and \"tool_result\" of a user");
+      QUIRE_TRY(Json part, block_part(block, name, fields_.ignored()));
+      parts.push_back(std::move(part));
     }
   }
   if (blocks.empty()) parts.push_back(text_part(""));
@@ -143,7 +133,7 @@ ApiStatus Reader::user(Json& blocks, const std::string& where) {
 ApiStatus Reader::tool_result(Json& block, const std::string& where) {
   Json parts = Json::array();
   if (Json* content = member(block, "content")) {
-    QUIRE_TRY(parts, text_parts(*content, where + ".content"));
+    QUIRE_TRY(parts, text_parts(*content, where + ".content", fields_.ignored()));
   }
   if (parts.empty()) parts.push_back(text_part(""));
   if (Json* mark = member(block, "cache_control"); mark != nullptr && !parts.back().contains("cache_control"))
@@ -168,16 +158,12 @@ ApiStatus Reader::assistant_block(Json& block, const std::string& where, Json& m
                                      {"function", {{"name", std::move(*name)}, {"arguments", std::move(arguments)}}}});
     return {};
   }
-  if (type != "text" && type != "thinking")
-    return unknown_block(block["type"], where, "\"text\", \"thinking\" and \"tool_use\" of an assistant");
-  Json* text = member(block, type.c_str());
-  if (text == nullptr || !text->is_string())
-    return wrong_type(fmt::format("{}.{}", where, type), "a string", block[type]);
-  if (type == "text") {
-    message["content"].push_back(text_part(std::move(*text), member(block, "cache_control")));
-  } else {
+  QUIRE_TRY(PartText read, read_part_text(block, where, fields_.ignored()));
+  if (read.reasoning) {
     Json& reasoning = message["reasoning_content"];
-    reasoning = (reasoning.is_null() ? "" : reasoning.get_ref<std::string&>()) + text->get_ref<std::string&>();
+    reasoning = (reasoning.is_null() ? "" : reasoning.get_ref<std::string&>()) + read.text;
+  } else {
+    message["content"].push_back(text_part(std::move(read.text), member(block, "cache_control")));
   }
   return {};
 }

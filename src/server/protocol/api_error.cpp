@@ -84,10 +84,17 @@ ordered_json openai_body(const ApiError& e) {
             {"code", or_null(shown)}}}};
 }
 
+std::string anthropic_message(const ApiError& e) {
+  if (!e.overflow) return e.message;
+  return fmt::format("prompt is too long: {} tokens > {} maximum", e.overflow->prompt + e.overflow->answer,
+                     e.overflow->context);
+}
+
 ordered_json body_of(const ApiError& e, ErrorShape shape) {
   switch (shape) {
     case ErrorShape::kAnthropic:
-      return {{"type", "error"}, {"error", {{"type", std::string(anthropic_type(e.status))}, {"message", e.message}}}};
+      return {{"type", "error"},
+              {"error", {{"type", std::string(anthropic_type(e.status))}, {"message", anthropic_message(e)}}}};
     case ErrorShape::kOllama:
       return {{"error", e.message}};
     case ErrorShape::kOpenAi:
@@ -101,6 +108,21 @@ ordered_json body_of(const ApiError& e, ErrorShape shape) {
 std::string ApiError::body(ErrorShape shape) const {
   // A message may quote what the client sent; whatever is no UTF-8 in it becomes U+FFFD.
   return body_of(*this, shape).dump(-1, ' ', false, ordered_json::error_handler_t::replace);
+}
+
+ApiError context_exceeded(std::string_view param, const ContextOverflow& o) {
+  std::string message = fmt::format("This model's maximum context length is {} tokens. However, ", o.context);
+  if (o.answer > 0)
+    message += fmt::format(
+        "you requested {} tokens ({} in the {}, {} in the completion). Please reduce the length of the {} or "
+        "completion.",
+        o.prompt + o.answer, o.prompt, o.what, o.answer, o.what);
+  else
+    message += fmt::format("your {} resulted in {}{} tokens. Please reduce the length of the {}.", o.what,
+                           o.at_least ? "at least " : "", o.prompt, o.what);
+  ApiError error{400, std::move(message), std::string(param), "context_length_exceeded"};
+  error.overflow = o;
+  return error;
 }
 
 ApiError out_of_memory() {

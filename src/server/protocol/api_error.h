@@ -19,13 +19,23 @@ enum class ErrorShape {
   kOllama,     // {"error": message}
 };
 
+// A prompt, and what was asked to follow it, that a model's context does not hold.
+struct ContextOverflow {
+  std::string_view what = "messages";  // that the client is to make shorter; a literal
+  int64_t context = 0;                 // tokens that it holds
+  int64_t prompt = 0;
+  int64_t answer = 0;     // tokens of the answer that were asked for; 0: the prompt alone is too long
+  bool at_least = false;  // the prompt was not counted to its end
+};
+
 struct ApiError {
   int status = 500;
   std::string message;
-  std::string param;    // the field at fault; empty: none
-  std::string code;     // "unknown_parameter"; empty: none
-  int retry_after = 0;  // seconds, for the header Retry-After; 0: no such header
-  std::string allow;    // methods, for the header Allow of 405
+  std::string param;                                       // the field at fault; empty: none
+  std::string code;                                        // "unknown_parameter"; empty: none
+  int retry_after = 0;                                     // seconds, for the header Retry-After; 0: no such header
+  std::string allow;                                       // methods, for the header Allow of 405
+  std::optional<ContextOverflow> overflow = std::nullopt;  // that this is about: see context_exceeded()
 
   std::string body(ErrorShape shape) const;  // one JSON object
 };
@@ -39,6 +49,10 @@ template <class... Args>
 ApiError bad_request(fmt::format_string<Args...> f, Args&&... args) {
   return {400, fmt::format(f, std::forward<Args>(args)...), "", ""};
 }
+
+// 400 "context_length_exceeded". The message is OpenAI's, or in the shape of Anthropic's API theirs, word for word:
+// clients know by these words that they are to make the conversation shorter, and end it without them.
+ApiError context_exceeded(std::string_view param, const ContextOverflow& overflow);
 
 // 503: what a request needs of memory is not there now.
 ApiError out_of_memory();

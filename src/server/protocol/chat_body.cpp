@@ -34,7 +34,8 @@ void ChatBody::pass_extensions() {
         "grammar",
         "allowed_token_ids",
         "bad_words",
-        "include_stop_str_in_output"});
+        "include_stop_str_in_output",
+        "stop_in_reasoning"});
 }
 
 Json& ChatBody::add_message(std::string_view role) {

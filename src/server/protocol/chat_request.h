@@ -23,6 +23,7 @@ struct ChatRequest {
   bool parallel_calls = true;         // more than one in an answer
   std::string call_prefix = "call_";  // of the ids of calls
   bool separate_reasoning = true;     // SGLang's name: reasoning stands apart from the content
+  bool drop_oldest = false;           // turns that the context has no room for are left out, the oldest first
 };
 // `ignored`: fields of the body that this one was made of, and that had no effect.
 ApiResult<ChatRequest> parse_chat_request(JsonDocument body, const RequestLimits& limits, IgnoredFields ignored = {});

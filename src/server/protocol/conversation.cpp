@@ -6,6 +6,7 @@
 #include <span>
 
 #include "gguf/metadata.h"
+#include "server/protocol/content_part.h"
 
 namespace quire::server {
 namespace {
@@ -33,53 +34,58 @@ bool drop_headers(std::string& text, std::span<const std::string> names) {
 }
 
 // One part of a content: its text, and whether it ends at a mark.
-struct Part {
-  std::string text;
+struct Part : PartText {
   bool marked = false;
 };
 
+ApiResult<bool> read_mark(Fields& f, const std::string& name) {
+  Json* control = f.take_object("cache_control");
+  if (control == nullptr) return false;
+  Fields inner(*control, f.ignored(), name + ".cache_control.");
+  std::string kind;
+  inner.text("type", kind, kMaxRole);
+  inner.ignore("ttl");  // what is kept longest is what was used last
+  QUIRE_CHECKED(inner.finish());
+  if (kind == "ephemeral") return true;
+  return bad_field(name + ".cache_control.type", "invalid_value", "'{}.cache_control.type' must be \"ephemeral\"",
+                   name);
+}
+
 ApiResult<Part> read_part(Json& p, const std::string& name, IgnoredFields& ignored) {
-  if (!p.is_object()) return bad_field(name, "invalid_type", "'{}' must be an object, not {}", name, json_kind(p));
+  QUIRE_TRY(PartText said, read_part_text(p, name, ignored));
+  Part part{std::move(said)};
   Fields f(p, ignored, name + ".");
-  std::string type;
-  f.text("type", type, kMaxRole);
-  if (f.failed()) return f.finish().take_error();
-  if (type != "text")
-    return bad_field(name + ".type", "unsupported_parameter", "'{}.type' is not \"text\": this server reads text only",
-                     name);
-  Json* value = f.take("text");
-  if (value == nullptr || !value->is_string())
-    return bad_field(name + ".text", "invalid_type", "'{}.text' must be a string", name);
-  Part part{.text = std::move(value->get_ref<std::string&>())};
-  if (Json* control = f.take_object("cache_control")) {
-    Fields inner(*control, ignored, name + ".cache_control.");
-    std::string kind;
-    inner.text("type", kind, kMaxRole);
-    inner.ignore("ttl");  // what is kept longest is what was used last
-    QUIRE_CHECKED(inner.finish());
-    if (kind != "ephemeral")
-      return bad_field(name + ".cache_control.type", "invalid_value", "'{}.cache_control.type' must be \"ephemeral\"",
-                       name);
-    part.marked = true;
-  }
-  QUIRE_CHECKED(f.finish());
+  QUIRE_TRY(part.marked, read_mark(f, name));
+  // What comes with texts that other APIs' models wrote changes nothing.
+  for (const char* known : {"type", "text", "refusal", "thinking", "reasoning", "annotations", "logprobs", "signature",
+                            "citations", "id", "index"})
+    f.ignore(known);
+  if (part.plain) QUIRE_CHECKED(f.finish());
   return part;
 }
 
-// The parts of a content as one text. `marks` receives where marked ones end.
-ApiResult<std::string> join_parts(Json& parts, const std::string& where, std::span<const std::string> headers,
-                                  std::vector<size_t>& marks, IgnoredFields& ignored) {
-  std::string text;
+struct JoinedParts {
+  std::string text, reasoning;
+};
+
+// The parts of a content as one text. `marks` receives where marked ones end. `thinks`: what is reasoning stands apart.
+ApiResult<JoinedParts> join_parts(Json& parts, const std::string& where, std::span<const std::string> headers,
+                                  bool thinks, std::vector<size_t>& marks, IgnoredFields& ignored) {
+  JoinedParts joined;
   bool first = true;
   for (size_t i = 0; i < parts.size(); ++i) {
     QUIRE_TRY(Part part, read_part(parts[i], fmt::format("{}[{}]", where, i), ignored));
+    if (thinks && part.reasoning) {
+      joined.reasoning += part.text;
+      continue;
+    }
     if (first && drop_headers(part.text, headers) && part.text.empty()) continue;
-    if (!first) text += '\n';
+    if (!first) joined.text += '\n';
     first = false;
-    text += part.text;
-    if (part.marked) marks.push_back(text.size());
+    joined.text += part.text;
+    if (part.marked) marks.push_back(joined.text.size());
   }
-  return text;
+  return joined;
 }
 
 using Members = Json::object_t;
@@ -165,9 +171,13 @@ ApiStatus normalise(Json& message, const std::string& where, std::span<const std
     return bad_field(where + ".content", "missing_parameter", "'{}.content' is missing", where);
   }
   if (content->is_array()) {
-    QUIRE_TRY(std::string text, join_parts(*content, where + ".content", headers, marks, ignored));
+    QUIRE_TRY(JoinedParts joined,
+              join_parts(*content, where + ".content", headers, *role == "assistant", marks, ignored));
     dismantle(*content);
-    *content = std::move(text);
+    *content = std::move(joined.text);
+    if (joined.reasoning.empty() || message.contains("reasoning_content")) return {};
+    rebuild(message.get_ref<Members&>(), [](const auto&) { return true; });  // makes room: `content` is no more
+    message["reasoning_content"] = std::move(joined.reasoning);
   } else if (content->is_string()) {
     drop_headers(content->get_ref<std::string&>(), headers);
   } else {

@@ -236,12 +236,14 @@ ApiStatus Fields::finish() {
   return {};
 }
 
-std::string IgnoredFields::header() const {
+namespace {
+
+std::string header_list(const std::vector<std::string>& names, size_t count) {
   std::string list;
   for (const std::string& name : names) {
     if (!list.empty()) list += ", ";
     for (const char c : name) {
-      const bool plain = std::isalnum(static_cast<unsigned char>(c)) != 0 || std::strchr("_-.[]", c) != nullptr;
+      const bool plain = std::isalnum(static_cast<unsigned char>(c)) != 0 || std::strchr("_-.[]:", c) != nullptr;
       if (plain && c != '\0')
         list += c;
       else
@@ -250,6 +252,21 @@ std::string IgnoredFields::header() const {
   }
   if (count > names.size()) list += ", ...";
   return list;
+}
+
+}  // namespace
+
+std::string IgnoredFields::header() const {
+  return header_list(names, count);
+}
+
+std::string IgnoredFields::left_out_header() const {
+  return header_list(left_out, left_out_count);
+}
+
+void IgnoredFields::note_left_out(std::string_view where, std::string_view kind) {
+  if (left_out_count++ < kMostNames) left_out.push_back(fmt::format("{}:{}", where, kind));
+  ++left_out_kinds[std::string(kind)];
 }
 
 }  // namespace quire::server

@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <initializer_list>
 #include <limits>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -22,18 +23,25 @@
 
 namespace quire::server {
 
-// The fields of one request that had no effect, which the client is told. Requests name whatever they like, so that
-// only so many names of so many bytes are kept.
+// What of one request had no effect, which the client is told: fields, and parts of messages that are no text. Requests
+// name whatever they like, so that only so many names of so many bytes are kept.
 struct IgnoredFields {
   static constexpr size_t kMostNames = 16;
 
   bool strict = false;             // fields that nobody knows are refused instead
   std::vector<std::string> names;  // "stream_options.x": the first ones, cut short where they are long
   size_t count = 0;                // how many there are in all
+  // Parts in whose place words stand: the first ones, "messages[0].content[1]:image".
+  std::vector<std::string> left_out;
+  size_t left_out_count = 0;
+  std::map<std::string, size_t, std::less<>> left_out_kinds;  // "image": how many; of few kinds
 
-  // The names for a header: separated by commas, with everything but letters, digits and "_-.[]" percent-encoded, and
+  // `kind`: one of few, whatever clients send.
+  void note_left_out(std::string_view where, std::string_view kind);
+  // The names for a header: separated by commas, with everything but letters, digits and "_-.[]:" percent-encoded, and
   // "..." at the end if there are more. Empty: nothing was ignored.
   std::string header() const;
+  std::string left_out_header() const;
 };
 
 class Fields {

@@ -94,6 +94,7 @@ void read_generation_params(Fields& f, const RequestLimits& limits, GenerationPa
   f.texts("stop", p.stop, static_cast<size_t>(limits.max_stops), static_cast<size_t>(limits.max_stop_bytes));
   f.tokens("stop_token_ids", p.stop_tokens, static_cast<size_t>(limits.max_stops), limits.vocab);
   for (const char* name : {"include_stop_str_in_output", "no_stop_trim"}) f.boolean(name, p.include_stop);
+  f.boolean("stop_in_reasoning", p.stop_in_reasoning);
   f.boolean("ignore_eos", p.ignore_eos);
   p.form = read_form(f, limits.max_schema_bytes);
   f.tokens("allowed_token_ids", p.allowed_tokens, static_cast<size_t>(std::max<int64_t>(limits.vocab, 1)),

@@ -67,7 +67,8 @@ struct GenerationParams {
       truncate_prompt;       // to so many of the prompt's last tokens; -1: to what the context has room for
   int prompt_logprobs = -1;  // of the prompt's tokens: -1, or the number of alternatives
   std::vector<std::string> stop;
-  bool include_stop = false;  // stop texts are part of the answer
+  bool include_stop = false;       // stop texts are part of the answer
+  bool stop_in_reasoning = false;  // they are looked for in reasoning too
   std::vector<TokenId> stop_tokens;
   std::optional<AskedForm> form;        // that the answer must have
   std::vector<TokenId> allowed_tokens;  // of which it must be made; empty: any

@@ -4,6 +4,8 @@
 
 #include <cstddef>
 #include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
 #include <string_view>
 #include <utility>
 
@@ -44,7 +46,13 @@ class JsonDocument {
   Json value_;
 };
 
-// One whole document. Errors are 400 (413 beyond max_bytes) and say where: "... at byte 120 ...".
+// JavaScript cuts texts between the halves of a UTF-16 pair, and writes the half that is left as an escape, which
+// stands for no character: \ud83d. With U+FFFD in place of such halves, as browsers write them, escape for escape;
+// nothing where there are none. Linear in the text, whatever it is.
+std::optional<std::string> without_half_pairs(std::string_view json);
+
+// One whole document; half a pair of surrogates is U+FFFD. Errors are 400 (413 beyond max_bytes) and say where: "... at
+// byte 120 ...".
 ApiResult<JsonDocument> parse_json(std::string_view text, const JsonLimits& limits = {});
 
 // The same, which must be an object: the body of a request.

@@ -1,6 +1,7 @@
 #include "server/protocol/ollama_request.h"
 
 #include "server/protocol/chat_body.h"
+#include "server/protocol/content_part.h"
 
 namespace quire::server {
 namespace {
@@ -68,20 +69,22 @@ ApiStatus pass_common(Fields& f, const RequestLimits& limits, ChatBody& chat) {
   if (logprobs) chat.set("logprobs", true);
   if (logprobs && top != nullptr) chat.set("top_logprobs", std::move(*top));
   if (!logprobs && top != nullptr && *top != 0) f.note_ignored("top_logprobs");
-  for (const char* name : {"truncate", "shift"}) f.unserved(name, "this API has it here in no answer", {false, true});
+  f.unserved("shift", "an answer ends where the context does", {false, true});
   return {};
 }
 
-ApiStatus refuse_images(Json& object, const std::string& field) {
+// Words for the images that stand beside a text, behind it.
+ApiStatus add_images(const Json& object, const std::string& field, IgnoredFields& ignored, std::string& text) {
   const auto images = object.find("images");
-  if (images == object.end() || images->is_null() || (images->is_array() && images->empty())) return {};
-  return bad_field(field, "unsupported_parameter", "'{}' is not supported: this server reads text only", field);
+  QUIRE_TRY(const std::string words, words_for_images(images == object.end() ? nullptr : &*images, field, ignored));
+  if (!text.empty() && !words.empty()) text += '\n';
+  text += words;
+  return {};
 }
 
 // A message as ours: its names for thinking and for whose result it is differ.
-ApiStatus pass_message(Json& m, const std::string& where, ChatBody& chat) {
+ApiStatus pass_message(Json& m, const std::string& where, ChatBody& chat, IgnoredFields& ignored) {
   if (!m.is_object()) return bad_field(where, "invalid_type", "'{}' must be an object, not {}", where, json_kind(m));
-  QUIRE_CHECKED(refuse_images(m, where + ".images"));
   Json message = Json::object();
   for (const auto& [theirs, ours] : {std::pair{"role", "role"},
                                      {"content", "content"},
@@ -94,13 +97,28 @@ ApiStatus pass_message(Json& m, const std::string& where, ChatBody& chat) {
       if (call.is_object() && !call.contains("type")) call["type"] = "function";
     message["tool_calls"] = std::move(*calls);
   }
-  if (!message.contains("content")) message["content"] = "";
+  Json& content = message["content"];
+  if (content.is_null()) content = "";
+  if (content.is_string()) QUIRE_CHECKED(add_images(m, where + ".images", ignored, content.get_ref<std::string&>()));
   chat.messages().push_back(std::move(message));
   return {};
 }
 
 OllamaLoad load_of(IgnoredFields ignored, JsonDocument& chat) {
   return {.ignored = std::move(ignored), .model = chat->value("model", std::string())};
+}
+
+}  // namespace
+
+namespace {
+
+// The rest of the way of both routes that make a conversation.
+ApiResult<ChatRequest> conversation_of(JsonDocument converted, const RequestLimits& limits, IgnoredFields ignored,
+                                       bool drop_oldest) {
+  QUIRE_TRY(ChatRequest r, parse_chat_request(std::move(converted), limits, std::move(ignored)));
+  r.params.cut_max_tokens = true;
+  r.drop_oldest = drop_oldest;
+  return r;
 }
 
 }  // namespace
@@ -112,15 +130,16 @@ ApiResult<std::variant<ChatRequest, OllamaLoad>> parse_ollama_chat(JsonDocument 
   ChatBody chat(f);
   QUIRE_CHECKED(pass_common(f, limits, chat));
   chat.pass({"tools"});
+  bool truncate = true;
+  f.boolean("truncate", truncate);
   Json* messages = f.take("messages");
   if (messages != nullptr && !messages->is_array())
     return bad_field("messages", "invalid_type", "'messages' must be an array, not {}", json_kind(*messages));
   for (size_t i = 0; messages != nullptr && i < messages->size(); ++i)
-    QUIRE_CHECKED(pass_message((*messages)[i], fmt::format("messages[{}]", i), chat));
+    QUIRE_CHECKED(pass_message((*messages)[i], fmt::format("messages[{}]", i), chat, ignored));
   QUIRE_TRY(JsonDocument converted, chat.take());
   if ((*converted)["messages"].empty()) return Parsed(load_of(std::move(ignored), converted));
-  QUIRE_TRY(ChatRequest r, parse_chat_request(std::move(converted), limits, std::move(ignored)));
-  r.params.cut_max_tokens = true;
+  QUIRE_TRY(ChatRequest r, conversation_of(std::move(converted), limits, std::move(ignored), truncate));
   return Parsed(std::move(r));
 }
 
@@ -128,7 +147,6 @@ ApiResult<std::variant<ChatRequest, CompletionRequest, OllamaLoad>> parse_ollama
                                                                                           const RequestLimits& limits) {
   using Parsed = std::variant<ChatRequest, CompletionRequest, OllamaLoad>;
   IgnoredFields ignored{.strict = limits.strict_parameters};
-  QUIRE_CHECKED(refuse_images(*body, "images"));
   Fields f(*body, ignored);
   ChatBody chat(f);
   QUIRE_CHECKED(pass_common(f, limits, chat));
@@ -136,12 +154,14 @@ ApiResult<std::variant<ChatRequest, CompletionRequest, OllamaLoad>> parse_ollama
   std::string prompt, system;
   bool raw = false;
   f.text("prompt", prompt, SIZE_MAX);
+  QUIRE_CHECKED(add_images(*body, "images", ignored, prompt));
   f.text("system", system, SIZE_MAX);
   f.boolean("raw", raw);
   std::string suffix;
   f.text("suffix", suffix, SIZE_MAX);
   if (!suffix.empty() && !limits.infill) return no_infill("suffix");
   raw = raw || !suffix.empty();  // no template says how a text is filled in
+  f.unserved("truncate", "a prompt is never cut", {false, true});
   f.refuse("template", "the server's own template is used; say \"raw\" to use none", {""});
   f.refuse("context", "earlier texts go into the prompt, or use /api/chat", {Json::array()});
   if (!raw && !system.empty()) chat.add_message("system")["content"] = std::move(system);
@@ -149,8 +169,7 @@ ApiResult<std::variant<ChatRequest, CompletionRequest, OllamaLoad>> parse_ollama
   QUIRE_TRY(JsonDocument converted, chat.take());
   if (prompt.empty() && suffix.empty()) return Parsed(load_of(std::move(ignored), converted));
   if (!raw) {
-    QUIRE_TRY(ChatRequest r, parse_chat_request(std::move(converted), limits, std::move(ignored)));
-    r.params.cut_max_tokens = true;
+    QUIRE_TRY(ChatRequest r, conversation_of(std::move(converted), limits, std::move(ignored), false));
     return Parsed(std::move(r));
   }
   converted->erase("messages");

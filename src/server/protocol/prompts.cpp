@@ -5,12 +5,13 @@ namespace {
 
 ApiResult<Prompt> token_prompt(std::string_view name, Json& ids, const RequestLimits& limits) {
   std::vector<TokenId> tokens;
-  // No more are read than the context holds and one, which is told in better words later.
+  if (const auto count = static_cast<int64_t>(ids.size()); count > limits.context)
+    return context_exceeded(name, {.what = name, .context = limits.context, .prompt = count});
   JsonDocument body(Json::object());
   (*body)[std::string(name)] = std::move(ids);
   IgnoredFields none;
   Fields f(*body, none);
-  f.tokens(name, tokens, static_cast<size_t>(limits.context) + 1, limits.vocab);
+  f.tokens(name, tokens, static_cast<size_t>(limits.context), limits.vocab);
   QUIRE_CHECKED(f.finish());
   return Prompt(std::move(tokens));
 }

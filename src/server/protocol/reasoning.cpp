@@ -5,7 +5,7 @@
 namespace quire::server {
 namespace {
 
-constexpr std::string_view kOpen = "<think>", kClose = "</think>", kWhite = " \t\r\n";
+constexpr std::string_view kOpen = kReasoningOpen, kClose = kReasoningClose, kWhite = " \t\r\n";
 
 // How many bytes at the end of `text` begin `tag` without completing it.
 size_t partial_tag(std::string_view text, std::string_view tag) {

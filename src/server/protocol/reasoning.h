@@ -7,6 +7,8 @@
 
 namespace quire::server {
 
+inline constexpr std::string_view kReasoningOpen = "<think>", kReasoningClose = "</think>";
+
 class ReasoningSplitter {
  public:
   // `inside`: the prompt ends within an open <think>.
@@ -20,6 +22,7 @@ class ReasoningSplitter {
   Output push(std::string_view text);
   // The end of the text: what was held back.
   Output flush();
+  bool in_reasoning() const { return state_ == State::kReasoning; }
   // No reasoning can follow, and nothing is held back.
   bool in_content() const { return state_ == State::kContent; }
 

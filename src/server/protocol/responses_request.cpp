@@ -1,7 +1,9 @@
 #include "server/protocol/responses_request.h"
 
-#include "gguf/metadata.h"
+#include <algorithm>
+
 #include "server/protocol/chat_body.h"
+#include "server/protocol/content_part.h"
 
 namespace quire::server {
 namespace {
@@ -15,8 +17,8 @@ std::string text_at(const Json& object, const char* name) {
   return at != object.end() && at->is_string() ? at->get<std::string>() : "";
 }
 
-// A string, or parts that have texts, as the parts of a content.
-ApiResult<Json> content_parts(Json& content, const std::string& where) {
+// A string, or parts, as the parts of a content.
+ApiResult<Json> content_parts(Json& content, const std::string& where, IgnoredFields& ignored) {
   Json parts = Json::array();
   if (content.is_null()) return parts;
   if (content.is_string()) {
@@ -25,17 +27,8 @@ ApiResult<Json> content_parts(Json& content, const std::string& where) {
   }
   if (!content.is_array()) return wrong_type(where, "a string or an array of parts", content);
   for (size_t i = 0; i < content.size(); ++i) {
-    Json& part = content[i];
-    const std::string name = fmt::format("{}[{}]", where, i);
-    if (!part.is_object()) return wrong_type(name, "an object", part);
-    const std::string type = text_at(part, "type");
-    const char* const member = type == "refusal" ? "refusal" : "text";
-    if (type != "input_text" && type != "output_text" && type != "text" && type != "refusal")
-      return bad_field(name + ".type", "unsupported_parameter", "'{}.type' is {}: this server reads text only", name,
-                       gguf::printable(type.substr(0, 64)));
-    if (!part.contains(member) || !part[member].is_string())
-      return wrong_type(name + "." + member, "a string", part[member]);
-    parts.push_back(text_part(std::move(part[member])));
+    QUIRE_TRY(PartText read, read_part_text(content[i], fmt::format("{}[{}]", where, i), ignored));
+    parts.push_back(text_part(std::move(read.text)));
   }
   return parts;
 }
@@ -43,7 +36,8 @@ ApiResult<Json> content_parts(Json& content, const std::string& where) {
 class Reader {
  public:
   Reader(Fields& fields, ChatBody& chat, ResponsesEcho& echo) : fields_(fields), chat_(chat), echo_(echo) {}
-  ApiStatus input();
+  ApiStatus input(Json& earlier);
+  void include();
   ApiStatus tools();
   ApiStatus tool_choice();
   void text_format(const Json& format);
@@ -63,11 +57,25 @@ class Reader {
   ResponsesEcho& echo_;
 };
 
-ApiStatus Reader::input() {
+// What of the answer's details is wanted: log-probabilities of its text, beside which there are as many alternatives as
+// "top_logprobs" says.
+void Reader::include() {
+  constexpr std::string_view kLogprobs = "message.output_text.logprobs";
+  std::vector<std::string> wanted;
+  fields_.texts("include", wanted, 64, 256);
+  const bool told = std::find(wanted.begin(), wanted.end(), kLogprobs) != wanted.end();
+  if (!told) return fields_.unserved("top_logprobs", "they are told where 'include' names them", {0});
+  chat_.set("logprobs", true);
+  chat_.pass({"top_logprobs"});
+}
+
+ApiStatus Reader::input(Json& earlier) {
   std::string instructions;
   fields_.text("instructions", instructions, SIZE_MAX);
   echo_.fields["instructions"] = instructions.empty() ? Json() : Json(instructions);
   if (!instructions.empty()) chat_.add_message("system")["content"] = std::move(instructions);
+  for (size_t i = 0; i < earlier.size(); ++i)
+    QUIRE_CHECKED(item(earlier[i], fmt::format("previous_response_id[{}]", i)));
   Json* input = fields_.take("input");
   if (input != nullptr && input->is_string()) {
     chat_.add_message("user")["content"] = std::move(*input);
@@ -93,7 +101,7 @@ ApiStatus Reader::item(Json& item, const std::string& where) {
     reasoning(item);
   } else if (type == "item_reference") {
     return bad_field(where + ".type", "unsupported_parameter",
-                     "'{}' refers to an item of an earlier response: nothing is stored; send the items themselves",
+                     "'{}' refers to an item of an earlier response: send the item itself, or 'previous_response_id'",
                      where);
   } else {
     fields_.note_ignored(where);
@@ -111,7 +119,7 @@ Json& Reader::assistant() {
 ApiStatus Reader::message(Json& item, const std::string& where) {
   const std::string role = text_at(item, "role");
   if (role.empty()) return bad_field(where + ".role", "missing_parameter", "'{}.role' is missing", where);
-  QUIRE_TRY(Json parts, content_parts(item["content"], where + ".content"));
+  QUIRE_TRY(Json parts, content_parts(item["content"], where + ".content", fields_.ignored()));
   if (role != "assistant") {
     if (parts.empty()) parts.push_back(text_part(""));
     chat_.add_message(role)["content"] = std::move(parts);
@@ -132,7 +140,7 @@ void Reader::call(Json& item, bool custom) {
 }
 
 ApiStatus Reader::output(Json& item, const std::string& where) {
-  QUIRE_TRY(Json parts, content_parts(item["output"], where + ".output"));
+  QUIRE_TRY(Json parts, content_parts(item["output"], where + ".output", fields_.ignored()));
   if (parts.empty()) parts.push_back(text_part(""));
   Json& message = chat_.add_message("tool");
   message["tool_call_id"] = text_at(item, "call_id");
@@ -227,17 +235,11 @@ ApiStatus Reader::text_and_reasoning(const RequestLimits& limits) {
 
 // What a response repeats of its request, as it was given or as it is by default.
 void echo_fields(Json& body, Json& echo) {
-  const std::pair<const char*, Json> kFields[] = {{"parallel_tool_calls", true},
-                                                  {"temperature", 1.0},
-                                                  {"top_p", 1.0},
-                                                  {"presence_penalty", 0.0},
-                                                  {"frequency_penalty", 0.0},
-                                                  {"max_output_tokens", nullptr},
-                                                  {"max_tool_calls", nullptr},
-                                                  {"metadata", Json::object()},
-                                                  {"safety_identifier", nullptr},
-                                                  {"prompt_cache_key", nullptr},
-                                                  {"user", nullptr}};
+  const std::pair<const char*, Json> kFields[] = {
+      {"parallel_tool_calls", true},  {"temperature", 1.0},          {"top_p", 1.0},
+      {"presence_penalty", 0.0},      {"frequency_penalty", 0.0},    {"max_output_tokens", nullptr},
+      {"max_tool_calls", nullptr},    {"metadata", Json::object()},  {"top_logprobs", 0},
+      {"safety_identifier", nullptr}, {"prompt_cache_key", nullptr}, {"user", nullptr}};
   for (const auto& [name, usual] : kFields) {
     const auto at = body.find(name);
     echo[name] = at == body.end() || at->is_null() ? usual : *at;
@@ -246,29 +248,35 @@ void echo_fields(Json& body, Json& echo) {
 
 }  // namespace
 
-ApiResult<ResponsesRequest> parse_responses_request(JsonDocument body, const RequestLimits& limits) {
+ApiResult<ResponsesRequest> parse_responses_request(JsonDocument body, const RequestLimits& limits,
+                                                    JsonDocument earlier) {
   ResponsesEcho echo;
   IgnoredFields ignored{.strict = limits.strict_parameters};
   echo_fields(*body, echo.fields);
   Fields f(*body, ignored);
   ChatBody chat(f);
   Reader reader(f, chat, echo);
-  QUIRE_CHECKED(reader.input());
+  QUIRE_CHECKED(reader.input(*earlier));
   QUIRE_CHECKED(reader.tools());
   QUIRE_CHECKED(reader.tool_choice());
   QUIRE_CHECKED(reader.text_and_reasoning(limits));
   chat.pass({"model", "stream", "temperature", "top_p", "top_k", "parallel_tool_calls"});
   chat.pass("max_output_tokens", "max_tokens");
   chat.pass_extensions();
-  f.refuse("previous_response_id", "nothing is stored: send the whole conversation as 'input'");
-  f.refuse("conversation", "nothing is stored: send the whole conversation as 'input'");
+  reader.include();
+  std::string previous;
+  f.text("previous_response_id", previous);
+  echo.fields["previous_response_id"] = previous.empty() ? Json() : Json(previous);
+  bool store = true;
+  f.boolean("store", store);
+  echo.fields["store"] = store;
+  f.refuse("conversation", "there are no stored conversations: send 'previous_response_id', or all of it as 'input'");
   f.refuse("prompt", "there are no stored prompts");
   f.refuse("background", "an answer is made while its client waits", {false});
   f.unserved("truncation", "prompts are never cut", {"disabled"});
-  f.unserved("top_logprobs", "log-probabilities are told in /v1/chat/completions", {0});
   f.unserved("service_tier", "there is one tier", {"auto", "default"});
-  for (const char* name : {"store", "include", "metadata", "user", "safety_identifier", "prompt_cache_key",
-                           "client_metadata", "max_tool_calls", "stream_options", "prompt_cache_retention"})
+  for (const char* name : {"metadata", "user", "safety_identifier", "prompt_cache_key", "client_metadata",
+                           "max_tool_calls", "stream_options", "prompt_cache_retention"})
     f.ignore(name);
   QUIRE_TRY(JsonDocument converted, chat.take());
   QUIRE_TRY(ChatRequest r, parse_chat_request(std::move(converted), limits, std::move(ignored)));

@@ -17,6 +17,8 @@ struct ResponsesRequest {
   ChatRequest chat;
   ResponsesEcho echo;
 };
-ApiResult<ResponsesRequest> parse_responses_request(JsonDocument body, const RequestLimits& limits);
+// `earlier`: an array of items that stand before the request's own, of the responses that it goes on from.
+ApiResult<ResponsesRequest> parse_responses_request(JsonDocument body, const RequestLimits& limits,
+                                                    JsonDocument earlier = Json::array());
 
 }  // namespace quire::server

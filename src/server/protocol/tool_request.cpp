@@ -1,5 +1,10 @@
 #include "server/protocol/tool_request.h"
 
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
 #include "gguf/metadata.h"
 
 namespace quire::server {
@@ -36,10 +41,76 @@ bool is_strict(const Json& tool) {
   return function.contains("strict") && function["strict"] == true;
 }
 
+// What a choice says beside how: {"type": "allowed_tools", "mode", "tools": [{"type": "function", "name"}]}, of the
+// Responses API; chats have mode and tools within "allowed_tools", and a tool's name within "function".
+struct AllowedTools {
+  Json mode;
+  std::vector<std::string> names;
+};
+
+std::optional<AllowedTools> read_allowed(Fields& f, const char* name, const Json& choice) {
+  const auto wrong = [&] {
+    f.fail(bad_field(name, "invalid_value",
+                     "'{}' of the type \"allowed_tools\" must have 'mode', \"auto\" or \"required\", and 'tools', an "
+                     "array of {{\"type\": \"function\", \"name\": ...}}",
+                     name));
+    return std::nullopt;
+  };
+  const auto inner = choice.find("allowed_tools");
+  const Json& said = inner == choice.end() ? choice : *inner;
+  const auto member = [](const Json& of, const char* key) {
+    const auto at = of.is_object() ? of.find(key) : of.end();
+    return of.is_object() && at != of.end() ? &*at : nullptr;
+  };
+  const Json *const mode = member(said, "mode"), *const tools = member(said, "tools");
+  if (mode == nullptr || (*mode != "auto" && *mode != "required") || tools == nullptr || !tools->is_array())
+    return wrong();
+  AllowedTools allowed{.mode = *mode, .names = {}};
+  for (const Json& tool : *tools) {
+    const Json* const type = member(tool, "type");
+    const Json* const function = member(tool, "function");
+    const Json* const named = member(function == nullptr ? tool : *function, "name");
+    const bool ours = type == nullptr || *type == "function" || *type == "custom";
+    if (!ours) continue;  // what a vendor's own servers run, which the model is not told of
+    if (named == nullptr || !named->is_string()) return wrong();
+    allowed.names.push_back(named->get<std::string>());
+  }
+  return allowed;
+}
+
+// Leaves the allowed tools. Errors: one that there is not.
+void keep_allowed(Fields& f, const AllowedTools& allowed, Json& tools) {
+  const auto name_of = [](const Json& tool) {
+    const auto function = tool.is_object() ? tool.find("function") : tool.end();
+    if (!tool.is_object() || function == tool.end() || !function->is_object()) return std::string();
+    const auto name = function->find("name");
+    return name != function->end() && name->is_string() ? name->get<std::string>() : std::string();
+  };
+  std::set<std::string> wanted(allowed.names.begin(), allowed.names.end()), found;
+  Json kept = Json::array();
+  for (Json& tool : tools) {
+    std::string name = name_of(tool);
+    if (!wanted.contains(name)) continue;
+    kept.push_back(std::move(tool));
+    found.insert(std::move(name));
+  }
+  for (const std::string& name : wanted)
+    if (!found.contains(name))
+      return f.fail(bad_field("tool_choice", "invalid_value",
+                              "'tool_choice' allows {}, which is no tool of the request",
+                              gguf::printable(name.substr(0, kMaxToolName))));
+  tools = std::move(kept);
+}
+
 // Whether the model may call at all. A choice that no call satisfies is found out when the tools are known.
-bool read_choice(Fields& f, const char* name, ToolChoice& to) {
+bool read_choice(Fields& f, const char* name, ToolChoice& to, std::optional<AllowedTools>& allowed) {
   const Json* choice = f.take(name);
   if (choice == nullptr || *choice == "auto") return true;
+  if (choice->is_object() && choice->contains("type") && (*choice)["type"] == "allowed_tools") {
+    allowed = read_allowed(f, name, *choice);
+    to.required = allowed && allowed->mode == "required";
+    return !allowed || !allowed->names.empty() || to.required;
+  }
   if (*choice == "none") return false;
   if (*choice == "required" || *choice == "any") {
     to.required = true;
@@ -94,11 +165,13 @@ void offer_tools(Fields& f, std::string_view name, Json tools, const RequestLimi
 
 void read_tools(Fields& f, const RequestLimits& limits, ToolRequest& t) {
   f.boolean("parallel_tool_calls", t.parallel);
-  const bool may_call = read_choice(f, "tool_choice", t.choice);
+  std::optional<AllowedTools> allowed;
+  const bool may_call = read_choice(f, "tool_choice", t.choice, allowed);
   Json* tools = f.take("tools");
   if (tools != nullptr && !tools->is_array())
     return f.fail(bad_field("tools", "invalid_type", "'tools' must be an array, not {}", json_kind(*tools)));
   if (tools != nullptr && !may_call && !tools->empty()) f.note_ignored("tools");
+  if (tools != nullptr && may_call && allowed && !f.failed()) keep_allowed(f, *allowed, *tools);
   if (tools != nullptr && may_call) offer_tools(f, "tools", std::move(*tools), limits, t);
   // What came before "tools" is accepted where it asks for nothing.
   const Json* older = f.take("function_call");

@@ -16,15 +16,21 @@ bool is_literal(char c) {
 
 // The text between two quotes.
 std::string unquoted(const std::string& text) {
-  const Json value = Json::parse('"' + text + '"', nullptr, false);
-  return value.is_string() ? value.get<std::string>() : text;
+  const ApiResult<JsonDocument> value = parse_json('"' + text + '"', {.max_bytes = SIZE_MAX});
+  return value.ok() && (*value)->is_string() ? (*value)->get<std::string>() : text;
+}
+
+// Whether it is JSON as it is read later.
+bool is_json(std::string_view text) {
+  const std::optional<std::string> mended = without_half_pairs(text);
+  return Json::accept(mended ? std::string_view(*mended) : text);
 }
 
 bool is_object_text(std::string_view text) {
   const size_t begin = text.find_first_not_of(" \t\r\n");
   // A NUL would end the text for the parser.
   if (begin == std::string_view::npos || text.find('\0') != std::string_view::npos) return false;
-  return text[begin] == '{' && Json::accept(text);
+  return text[begin] == '{' && is_json(text);
 }
 
 }  // namespace
@@ -83,7 +89,7 @@ Progress ObjectReader::feed(char c, std::string& out) {
     open_ += c;
   else if (c == '}' || c == ']') {
     if (!close(c)) return Progress::kBad;
-    if (open_.empty() && !Json::accept(all_ + c)) return Progress::kBad;
+    if (open_.empty() && !is_json(all_ + c)) return Progress::kBad;
   } else if (!is_white(c) && !is_literal(c) && c != ',' && c != ':') {
     return Progress::kBad;
   }

@@ -24,6 +24,7 @@ class CallParser {
   virtual void finish(bool ended, std::vector<AnswerEvent>& events) = 0;
   // It tells reasoning from text by itself.
   virtual bool finds_reasoning() const { return false; }
+  virtual bool in_reasoning() const { return false; }
   // Between two calls, and nothing is held back: reasoning may begin here.
   virtual bool after_call() const { return false; }
 };

@@ -32,6 +32,7 @@ class HarmonyParser : public CallParser {
  public:
   HarmonyParser(const ToolSet& tools, CallLimits limits) : tools_(tools), limits_(limits) {}
   bool finds_reasoning() const override { return true; }
+  bool in_reasoning() const override { return state_ == State::kReasoning; }
 
   void feed(char c, Events& events) override {
     call_.attach(events);

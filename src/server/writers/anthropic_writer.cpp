@@ -85,14 +85,13 @@ class AnthropicWriter : public AnswerWriter {
             {"usage", usage_json(usage, output_tokens)}};
   }
 
-  bool ended_by_stop_text(const AnswerPart& part) const { return part.finish == "stop" && part.stop_text; }
-  Json stop_reason(const AnswerPart& part) const {
+  static Json stop_reason(const AnswerPart& part) {
     if (part.finish == "length") return "max_tokens";
     if (part.finish == "tool_calls") return "tool_use";
-    return ended_by_stop_text(part) && !envelope_.stop.empty() ? "stop_sequence" : "end_turn";
+    return part.stop.is_string() ? "stop_sequence" : "end_turn";
   }
-  Json stop_sequence(const AnswerPart& part) const {
-    return ended_by_stop_text(part) && !envelope_.stop.empty() ? Json(envelope_.stop) : Json();
+  static Json stop_sequence(const AnswerPart& part) {
+    return part.finish == "stop" && part.stop.is_string() ? part.stop : Json();
   }
 
   // The content of a whole answer, in the order in which it was written.

@@ -7,8 +7,6 @@ namespace quire::server {
 
 struct AnthropicEnvelope {
   std::string model;
-  std::string
-      stop;  // the request's only stop text; empty: none, or several, of which it is not known which one ended it
 };
 
 std::unique_ptr<AnswerWriter> anthropic_writer(AnthropicEnvelope envelope);

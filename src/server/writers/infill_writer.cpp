@@ -26,7 +26,7 @@ class InfillWriter : public AnswerWriter {
   static std::string event(const Json& value) { return "data: " + dump(value) + "\n\n"; }
   static std::string end_of(const AnswerPart& part) {
     if (part.finish == "length") return "limit";
-    return part.stop_text ? "word" : "eos";
+    return part.stop.is_null() ? "eos" : "word";
   }
   Json last(std::string text, const Usage& u) const {
     return {{"content", std::move(text)},

@@ -130,7 +130,8 @@ class ChatWriter : public OpenAiWriter {
     return with_ids(dump({{"index", p.index},
                           {"message", std::move(message)},
                           {"logprobs", logprobs(p)},
-                          {"finish_reason", or_null(p.finish)}}),
+                          {"finish_reason", or_null(p.finish)},
+                          {"stop_reason", p.stop}}),
                     p);
   }
 
@@ -147,11 +148,12 @@ class ChatWriter : public OpenAiWriter {
     if (!reasoning.empty()) delta["reasoning_content"] = reasoning;
     if (!content.empty()) delta["content"] = content;
     if (Json calls = call_deltas(p); !calls.empty()) delta["tool_calls"] = std::move(calls);
-    return with_ids(dump({{"index", p.index},
-                          {"delta", std::move(delta)},
-                          {"logprobs", logprobs(p)},
-                          {"finish_reason", or_null(p.finish)}}),
-                    p);
+    Json choice = {{"index", p.index},
+                   {"delta", std::move(delta)},
+                   {"logprobs", logprobs(p)},
+                   {"finish_reason", or_null(p.finish)}};
+    if (!p.finish.empty()) choice["stop_reason"] = p.stop;
+    return with_ids(dump(choice), p);
   }
 
   // What a part has of each call, as one entry: clients put the arguments of entries with the same index together.
@@ -227,6 +229,7 @@ class CompletionWriter : public OpenAiWriter {
     std::string all = fmt::format(R"({{"index":{},"text":{},"logprobs":)", p.index, dump(std::move(text)));
     all += logprobs;
     all += R"(,"finish_reason":)" + dump(or_null(p.finish));
+    if (!p.finish.empty()) all += R"(,"stop_reason":)" + dump(p.stop);
     if (prompt != nullptr && !prompt->prompt_logprobs().empty())
       all += R"(,"prompt_logprobs":)" + prompt->prompt_logprobs();
     if (first) all += prompt_ids(p.index);

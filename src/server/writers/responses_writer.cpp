@@ -1,8 +1,10 @@
 #include "server/writers/responses_writer.h"
 
 #include <ctime>
+#include <deque>
 
 #include "server/random_id.h"
+#include "server/writers/openai_writer.h"
 
 namespace quire::server {
 namespace {
@@ -21,29 +23,36 @@ Json usage_json(const Usage& u) {
   return {{"input_tokens", u.prompt_tokens},
           {"input_tokens_details", {{"cached_tokens", u.cached_tokens}}},
           {"output_tokens", u.generated_tokens},
-          {"output_tokens_details", {{"reasoning_tokens", 0}}},
+          {"output_tokens_details", {{"reasoning_tokens", u.reasoning_tokens.value_or(0)}}},
           {"total_tokens", u.prompt_tokens + u.generated_tokens}};
 }
 
 class ResponsesWriter : public AnswerWriter {
  public:
-  explicit ResponsesWriter(ResponsesEnvelope envelope)
-      : envelope_(std::move(envelope)), id_("resp_" + random_hex()), created_(std::time(nullptr)) {}
+  explicit ResponsesWriter(ResponsesEnvelope envelope) : envelope_(std::move(envelope)), created_(std::time(nullptr)) {}
 
   std::string whole(std::span<const WholeAnswer> answers, const Usage& usage) override {
     const AnswerPart& part = *answers.front().part;
+    hold(part.tokens);
     for (const AnswerEvent& e : part.events) take(e);
     end_item();
-    return dump(response(part.finish == "length" ? "incomplete" : "completed", usage_json(usage)));
+    return dump(ended(part.finish == "length", usage));
   }
 
-  std::string opening(int, const PromptReport*, const UsageNow&) override {
+  // A prompt may be long in computing: clients know at once that it is, and are told so again.
+  std::string beginning() override {
     const Json begun = response("in_progress", nullptr);
     std::string out = event("response.created", {{"response", begun}});
     return out += event("response.in_progress", {{"response", begun}});
   }
+  std::string still_working() override {
+    if (open_ != Item::kNone || !output_.empty()) return {};
+    return event("response.in_progress", {{"response", response("in_progress", nullptr)}});
+  }
+  std::string opening(int, const PromptReport*, const UsageNow&) override { return {}; }
 
   std::string piece(const AnswerPart& part, const UsageNow&) override {
+    hold(part.tokens);
     std::string out;
     for (const AnswerEvent& e : part.events) out += take(e);
     if (part.finish.empty()) return out;
@@ -53,8 +62,7 @@ class ResponsesWriter : public AnswerWriter {
 
   std::string end(const UsageNow& usage) override {
     const bool cut = finish_ == "length";
-    return event(cut ? "response.incomplete" : "response.completed",
-                 {{"response", response(cut ? "incomplete" : "completed", usage_json(usage()))}});
+    return event(cut ? "response.incomplete" : "response.completed", {{"response", ended(cut, usage())}});
   }
 
   std::string failure(const ApiError& error) override {
@@ -66,8 +74,14 @@ class ResponsesWriter : public AnswerWriter {
  private:
   enum class Item { kNone, kMessage, kReasoning, kCall };
 
+  Json ended(bool cut, const Usage& usage) const {
+    Json r = response(cut ? "incomplete" : "completed", usage_json(usage));
+    if (envelope_.keep) envelope_.keep(r);
+    return r;
+  }
+
   Json response(std::string_view status, Json usage) const {
-    Json r = {{"id", id_},
+    Json r = {{"id", envelope_.id},
               {"object", "response"},
               {"created_at", created_},
               {"completed_at", status == "completed" ? Json(std::time(nullptr)) : Json()},
@@ -104,8 +118,30 @@ class ResponsesWriter : public AnswerWriter {
     return item_event(type, std::move(all));
   }
 
-  static Json text_part(const std::string& text) {
-    return {{"type", "output_text"}, {"text", text}, {"annotations", Json::array()}, {"logprobs", Json::array()}};
+  static Json text_part(const std::string& text, Json logprobs = Json::array()) {
+    return {{"type", "output_text"}, {"text", text}, {"annotations", Json::array()}, {"logprobs", std::move(logprobs)}};
+  }
+
+  // Tokens of text, until the text that they became is told.
+  void hold(const std::vector<TokenReport>& tokens) {
+    if (envelope_.tokenizer == nullptr) return;
+    for (const TokenReport& t : tokens)
+      if (t.of_text) held_.push_back(t);
+  }
+  // Of as many tokens as make up the text. White space before a message is none of it.
+  Json logprobs_of(const std::string& text) {
+    std::vector<TokenReport> taken;
+    size_t covered = 0;
+    while (!held_.empty() && covered < text.size()) {
+      const std::string_view bytes = envelope_.tokenizer->token_bytes(held_.front().token, true);
+      const bool white = bytes.find_first_not_of(" \t\r\n") == std::string_view::npos;
+      if (!(white && covered == 0 && text_.empty() && !text.starts_with(bytes))) {
+        covered += bytes.size();
+        taken.push_back(std::move(held_.front()));
+      }
+      held_.pop_front();
+    }
+    return taken.empty() ? Json::array() : std::move(chat_logprobs(*envelope_.tokenizer, taken)["content"]);
   }
   Json message_item(std::string_view status, Json content) const {
     return {{"id", item_id_},
@@ -154,6 +190,7 @@ class ResponsesWriter : public AnswerWriter {
     open_ = kind;
     item_id_ = prefix + random_hex();
     text_.clear();
+    logprobs_ = Json::array();
     return out;
   }
   std::string added(Json item) {
@@ -167,8 +204,10 @@ class ResponsesWriter : public AnswerWriter {
       out += added(message_item("in_progress", Json::array()));
       out += part_event("response.content_part.added", {{"part", text_part("")}});
     }
+    Json logprobs = logprobs_of(text);
+    for (const Json& entry : logprobs) logprobs_.push_back(entry);
     text_ += text;
-    return out + part_event("response.output_text.delta", {{"delta", text}, {"logprobs", Json::array()}});
+    return out + part_event("response.output_text.delta", {{"delta", text}, {"logprobs", std::move(logprobs)}});
   }
 
   std::string add_reasoning(const std::string& text) {
@@ -202,9 +241,9 @@ class ResponsesWriter : public AnswerWriter {
       case Item::kNone:
         return {};
       case Item::kMessage:
-        item = message_item("completed", Json::array({text_part(text_)}));
-        out = part_event("response.output_text.done", {{"text", text_}, {"logprobs", Json::array()}});
-        out += part_event("response.content_part.done", {{"part", text_part(text_)}});
+        item = message_item("completed", Json::array({text_part(text_, logprobs_)}));
+        out = part_event("response.output_text.done", {{"text", text_}, {"logprobs", logprobs_}});
+        out += part_event("response.content_part.done", {{"part", text_part(text_, logprobs_)}});
         break;
       case Item::kReasoning:
         item = reasoning_item("completed", Json::array({{{"type", "reasoning_text"}, {"text", text_}}}));
@@ -229,13 +268,14 @@ class ResponsesWriter : public AnswerWriter {
   }
 
   ResponsesEnvelope envelope_;
-  std::string id_;
   int64_t created_;
   int64_t sequence_ = 0;
   Json output_ = Json::array();  // items that are done
   Item open_ = Item::kNone;
   std::string item_id_, text_, call_id_, name_;  // of the open item
   bool custom_ = false;
+  std::deque<TokenReport> held_;
+  Json logprobs_ = Json::array();  // of the open message
   std::string finish_;
 };
 
