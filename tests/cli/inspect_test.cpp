@@ -63,9 +63,9 @@ TEST_F(Inspect, SaysWhetherTheMtpBlockIsWhole) {
 }
 
 TEST_F(Inspect, NamesTensorsThatNothingReads) {
-  const std::string more = edited("more.gguf", {.add = {{"v.patch.weight", {8}}, {"blk.9.x", {1}}}});
+  const std::string more = edited("more.gguf", {.add = {{"v.patch.weight", {8}}, {"mm.0.weight", {1}}}});
   EXPECT_THAT(text(more), HasSubstr("note: nothing reads 2 of the tensors; the first is v.patch.weight\n"));
-  EXPECT_EQ(object(more).at("unread_tensors"), json({"v.patch.weight", "blk.9.x"}));
+  EXPECT_EQ(object(more).at("unread_tensors"), json({"v.patch.weight", "mm.0.weight"}));
 }
 
 TEST_F(Inspect, SaysWhyAModelCannotBeRun) {
