@@ -314,6 +314,49 @@ TEST_F(FaithfulTokenizer, TheRuleSaysNfcAndIgnoreMergesToo) {
   EXPECT_THAT(refusal_of_it(), HasSubstr("its pattern after NFC"));
 }
 
+TEST_F(FaithfulTokenizer, DigitsBeforeGpt2AreSmolLms) {
+  document_.erase("normalizer");
+  json& steps = document_["pre_tokenizer"]["pretokenizers"];
+  steps[0] = {{"type", "Digits"}, {"individual_digits", true}};
+  steps[1]["use_regex"] = true;
+  EXPECT_EQ(rule(), "smollm");
+  steps[0]["individual_digits"] = false;
+  EXPECT_THAT(refusal_of_it(), HasSubstr("its way to split digits is not supported"));
+  steps[0]["individual_digits"] = true;
+  std::swap(steps[0], steps[1]);
+  EXPECT_THAT(refusal_of_it(), HasSubstr("its way to split digits is not supported"));
+  steps[1] = steps[0];
+  steps[0] = {{"type", "Digits"}, {"individual_digits", true}};
+  steps[1]["use_regex"] = false;
+  EXPECT_THAT(refusal_of_it(), HasSubstr("the pattern")) << "digits alone";
+}
+
+TEST_F(FaithfulTokenizer, AByteThatIsNoTokenIsUnknownWhereTheModelSaysSo) {
+  const auto unknown = [&]() -> int64_t {
+    folder_.write_json("tokenizer.json", document_);
+    const gguf::File f = converted(folder_);
+    folder_.remove("m.gguf");
+    constexpr const char* kKey = "quire.tokenizer.unknown_byte_token_id";
+    return f.has(kKey) ? f.get_i64(kKey).value() : -1;
+  };
+  const auto id_of = [&](const std::string& text) -> int64_t {
+    for (const json& token : document_["added_tokens"])
+      if (token["content"] == text) return token["id"];
+    return -2;
+  };
+  document_["model"]["unk_token"] = "<|im_end|>";
+  EXPECT_EQ(unknown(), -1) << "all bytes are tokens";
+  json& vocab = document_["model"]["vocab"];
+  vocab.erase("Ā");  // the byte 0
+  EXPECT_EQ(unknown(), id_of("<|im_end|>"));
+  document_["model"]["fuse_unk"] = true;
+  EXPECT_THAT(refusal_of_it(), HasSubstr("fuse_unk is not supported where a byte (0x00) is no token"));
+  document_["model"]["unk_token"] = "<none>";
+  EXPECT_THAT(refusal_of_it(), HasSubstr("unk_token '<none>' is no token"));
+  document_["model"]["unk_token"] = nullptr;
+  EXPECT_EQ(unknown(), -1);
+}
+
 TEST_F(FaithfulTokenizer, TokensFoundAfterNfcAreNoted) {
   document_["added_tokens"].push_back({{"id", 300}, {"content", "<made>"}, {"normalized", true}});
   folder_.write_json("tokenizer.json", document_);
