@@ -64,7 +64,7 @@ constexpr Architecture kArchitectures[] = {
      .rotary_share = 1,
      .fused_qkv = true,
      .fused_gate_up = true,
-     .checkpoint = {.kv_heads = -1}},
+     .checkpoint = {.kv_heads = -1, .original_context = 4096}},
     {.name = "glm4",
      .classes = {"Glm4ForCausalLM"},
      .rope = RopePairs::kNeighbours,
@@ -73,7 +73,8 @@ constexpr Architecture kArchitectures[] = {
      .fused_gate_up = true,
      .norms_after = true,
      .checkpoint_names = {{{kPostAttentionNorm, "post_self_attn_layernorm.weight"},
-                           {kPostFfnNorm, "post_mlp_layernorm.weight"}}}},
+                           {kPostFfnNorm, "post_mlp_layernorm.weight"}}},
+     .checkpoint = {.head_dim = 128, .attention_bias = true}},
     {.name = "glm4moe",
      .classes = {"Glm4MoeForCausalLM"},
      .rotary_share = 0.5,
@@ -178,6 +179,17 @@ constexpr UnsupportedTensor kUnsupported[] = {
     {"ffn_down_exps.bias", "biases of experts"},
 };
 
+// What image and sound encoders are called in files that hold them beside the text model, and what projects from them.
+constexpr std::string_view kOtherSenses[] = {"v.", "a.", "mm."};
+
+// Frequencies of RoPE, which early converters wrote into every block: metadata gives them.
+constexpr std::string_view kRotations = "attn_rot_embd.weight";
+
+// Behind "blk.<number>.", or the whole name.
+std::string_view behind_block(std::string_view name) {
+  return block_of(name) < 0 ? name : name.substr(name.find('.', name.find('.') + 1) + 1);
+}
+
 }  // namespace
 
 std::span<const Architecture> architectures() {
@@ -197,12 +209,17 @@ std::string architecture_names() {
 }
 
 const UnsupportedTensor* find_unsupported_tensor(std::string_view name) {
-  const int64_t block = block_of(name);
-  if (block < 0) return nullptr;
-  const std::string_view rest = name.substr(name.find('.', name.find('.') + 1) + 1);
+  if (block_of(name) < 0) return nullptr;
+  const std::string_view rest = behind_block(name);
   const auto* found = std::find_if(std::begin(kUnsupported), std::end(kUnsupported),
                                    [&](const UnsupportedTensor& t) { return t.name == rest; });
   return found == std::end(kUnsupported) ? nullptr : found;
+}
+
+bool may_stay_unread(std::string_view name) {
+  if (block_of(name) >= 0) return behind_block(name) == kRotations;
+  return std::any_of(std::begin(kOtherSenses), std::end(kOtherSenses),
+                     [&](std::string_view prefix) { return name.starts_with(prefix); });
 }
 
 }  // namespace quire

@@ -33,7 +33,8 @@ struct CheckpointDefaults {
   int64_t head_dim = 0;  // 0: hidden_size / heads
   double rms_eps = 0, rope_theta = 1e4;
   int64_t window = 4096;
-  int64_t per_layer = 0;  // of embeddings that each layer has of its own
+  int64_t original_context = 0;  // that a scaled RoPE starts from, whatever its parameters say; 0: they say it
+  int64_t per_layer = 0;         // of embeddings that each layer has of its own
   bool tied = false, attention_bias = false;
 };
 
@@ -113,5 +114,9 @@ struct UnsupportedTensor {
 };
 // What such a tensor is, or null: `name` as in the file. Only of names that the architecture does not read.
 const UnsupportedTensor* find_unsupported_tensor(std::string_view name);
+
+// Whether a tensor that the architecture does not read changes nothing of the text: parts for images and sound, and
+// what follows from the metadata. A file with any other is refused.
+bool may_stay_unread(std::string_view name);
 
 }  // namespace quire

@@ -18,8 +18,6 @@ namespace {
 
 using nlohmann::ordered_json;
 
-constexpr size_t kShownNames = 5;
-
 struct Options {
   std::string folder, output, type = "auto", split, name;
   int threads = 0;
@@ -64,7 +62,6 @@ ordered_json to_json(const convert::ConvertSummary& s) {
   for (const auto& t : s.types)
     out["types"].push_back({{"type", dtype_name(t.type)}, {"tensors", t.tensors}, {"bytes", t.bytes}});
   out["notes"] = s.notes;
-  out["unused"] = s.unused;
   return out;
 }
 
@@ -74,13 +71,6 @@ void print(const convert::ConvertSummary& s) {
     print_out("  {:<8} {:>5} tensors  {:>9}\n", dtype_name(t.type), t.tensors,
               human_bytes(static_cast<uint64_t>(t.bytes)));
   for (const std::string& note : s.notes) print_out("note: {}\n", escaped(note, 300));
-  if (!s.unused.empty()) {
-    std::string names;
-    for (size_t i = 0; i < std::min(kShownNames, s.unused.size()); ++i)
-      names += fmt::format("{}{}", i == 0 ? "" : ", ", escaped(s.unused[i], 80));
-    print_out("note: {} tensors of the folder are not understood and left out: {}{}\n", s.unused.size(), names,
-              s.unused.size() > kShownNames ? ", ..." : "");
-  }
   print_out("{} from {} tensors ({}) to {} in {} ({})\n", s.files.front(), s.source_tensors,
             human_bytes(s.source_bytes), s.tensors,
             s.files.size() == 1 ? "one file" : fmt::format("{} files", s.files.size()), human_bytes(s.file_bytes));

@@ -10,9 +10,9 @@
 #include "core/escape.h"
 #include "core/output.h"
 #include "engine/cuda_backend.h"
+#include "engine/model_parts.h"
 #include "model/cost.h"
 #include "model/memory.h"
-#include "model/model.h"
 #include "ops/probe/probe.h"
 
 namespace quire::cli {
@@ -51,12 +51,12 @@ double ModelNeeds::kv_held(int64_t context) const {
 ModelNeeds ModelNeeds::of(const gguf::File& file) {
   ModelNeeds n;
   n.weights = static_cast<double>(file.tensor_bytes());
-  const auto model = Model::load(file);
-  if (!model.ok()) {
-    n.problem = model.error().message;
+  const Result<ModelParts> parts = load_parts(file);
+  if (!parts.ok()) {
+    n.problem = parts.error().message;
     return n;
   }
-  const ModelConfig& c = (*model)->config();
+  const ModelConfig& c = parts->model->config();
   const auto memory = estimate_memory(file, c, 1, 1, kBatchTokens);
   if (!memory.ok()) {
     n.problem = memory.error().message;

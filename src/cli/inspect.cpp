@@ -16,6 +16,7 @@
 #include "core/escape.h"
 #include "core/output.h"
 #include "engine/engine.h"
+#include "engine/model_parts.h"
 #include "gguf/reader.h"
 #include "model/config.h"
 #include "model/memory.h"
@@ -150,8 +151,8 @@ void add_types(const gguf::File& f, ordered_json& out) {
 
 // ---- What a model of it has ----
 
-// The weights as an engine finds them, or why it would not run.
-using LoadedWeights = Result<std::unique_ptr<const Model>>;
+// Weights and tokenizer as an engine finds them, or why it would not run.
+using LoadedParts = Result<ModelParts>;
 
 // Why the multi-token-prediction block cannot be used; empty: it is whole.
 std::string mtp_problem(const Model& model) {
@@ -159,12 +160,12 @@ std::string mtp_problem(const Model& model) {
   return block.ok() ? std::string() : block.error().message;
 }
 
-void print_model(const LoadedWeights& loaded) {
+void print_model(const LoadedParts& loaded) {
   if (!loaded.ok()) {
     print_out("\nnote: cannot be run: {}\n", escaped(loaded.error().message));
     return;
   }
-  const Model& model = **loaded;
+  const Model& model = *loaded->model;
   if (model.config().mtp_layers > 0) {
     const std::string problem = mtp_problem(model);
     print_out("\nmulti-token prediction: {}\n",
@@ -174,12 +175,12 @@ void print_model(const LoadedWeights& loaded) {
     print_out("\nnote: nothing reads {} of the tensors; the first is {}\n", unread.size(), escaped(unread.front()));
 }
 
-void add_model(const LoadedWeights& loaded, ordered_json& out) {
+void add_model(const LoadedParts& loaded, ordered_json& out) {
   if (!loaded.ok()) {
     out["problem"] = loaded.error().message;
     return;
   }
-  const Model& model = **loaded;
+  const Model& model = *loaded->model;
   if (model.config().mtp_layers > 0) {
     const std::string problem = mtp_problem(model);
     out["mtp"] = {{"blocks", model.config().mtp_layers}, {"whole", problem.empty()}};
@@ -193,14 +194,14 @@ void add_model(const LoadedWeights& loaded, ordered_json& out) {
 constexpr int64_t kBatchTokens = 512;  // rows of a step, as the engine's default
 
 // Of architectures that can be run; others have no such section.
-Result<MemoryEstimate> memory_of(const gguf::File& f, const LoadedWeights& model, const InspectOptions& o) {
+Result<MemoryEstimate> memory_of(const gguf::File& f, const LoadedParts& model, const InspectOptions& o) {
   QUIRE_TRY(const ModelConfig config, read_config(f));
   QUIRE_TRY(MemoryEstimate m, estimate_memory(f, config, o.context, o.sequences, kBatchTokens));
-  if (o.sequences <= kFewSequences && model.ok()) m.repacked = RepackedWeights::bytes_for((*model)->matrices());
+  if (o.sequences <= kFewSequences && model.ok()) m.repacked = RepackedWeights::bytes_for(model->model->matrices());
   return m;
 }
 
-void print_memory(const gguf::File& f, const LoadedWeights& model, const InspectOptions& o) {
+void print_memory(const gguf::File& f, const LoadedParts& model, const InspectOptions& o) {
   const auto m = memory_of(f, model, o);
   print_out("\nmemory to run {} of {} tokens{}\n",
             o.sequences == 1 ? "one sequence" : fmt::format("{} sequences", o.sequences), o.context,
@@ -223,7 +224,7 @@ void print_memory(const gguf::File& f, const LoadedWeights& model, const Inspect
   line("total", m->total(), "");
 }
 
-void add_memory(const gguf::File& f, const LoadedWeights& model, const InspectOptions& o, ordered_json& out) {
+void add_memory(const gguf::File& f, const LoadedParts& model, const InspectOptions& o, ordered_json& out) {
   const auto m = memory_of(f, model, o);
   if (!m.ok()) return;
   out["memory"] = {
@@ -355,7 +356,7 @@ Status print_all(const gguf::File& f, const InspectOptions& o, ordered_json out)
   if (o.json) {
     add_file(f, out);
     add_types(f, out);
-    const LoadedWeights model = Model::load(f);
+    const LoadedParts model = load_parts(f);
     add_model(model, out);
     add_memory(f, model, o, out);
     if (o.chat_template) out["chat_template"] = text_of(f, "tokenizer.chat_template");
@@ -367,7 +368,7 @@ Status print_all(const gguf::File& f, const InspectOptions& o, ordered_json out)
   }
   print_file(f);
   print_types(f);
-  const LoadedWeights model = Model::load(f);
+  const LoadedParts model = load_parts(f);
   print_model(model);
   print_memory(f, model, o);
   if (o.metadata || o.everything()) print_metadata(f);

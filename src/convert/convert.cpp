@@ -125,7 +125,6 @@ ConvertSummary summarise(const ModelFolder& folder) {
   std::stable_sort(s.types.begin(), s.types.end(), [](const auto& a, const auto& b) { return a.bytes > b.bytes; });
   for (const auto* notes : {&config.notes, &plan.notes, &tokenizer.notes})
     s.notes.insert(s.notes.end(), notes->begin(), notes->end());
-  s.unused = plan.unused;
   return s;
 }
 

@@ -31,8 +31,7 @@ struct ConvertSummary {
   uint64_t source_bytes = 0, file_bytes = 0;
   int64_t tensors = 0, source_tensors = 0;
   std::vector<TypeSum> types;
-  std::vector<std::string> notes;   // a line each: what was decoded or left out
-  std::vector<std::string> unused;  // tensors of the folder that were not understood
+  std::vector<std::string> notes;  // a line each: what was decoded or left out
 };
 
 // Everything is read and checked before the first byte is written; files appear under their names only when

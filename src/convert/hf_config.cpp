@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "convert/hf_quantisation.h"
 #include "convert/hf_rope.h"
 #include "gguf/metadata.h"
 
@@ -178,9 +179,14 @@ Status read_oai_experts(const HfKeys& k, HfConfig& c) {
   QUIRE_CHECKED(k.number(used, 1, c.experts, c.experts_used));
   QUIRE_CHECKED(k.number("intermediate_size", 1, kMaxWidth, c.ffn));
   c.expert_ffn = c.ffn;
-  double limit = 0;
-  QUIRE_CHECKED(positive_or(k.find("swiglu_limit"), "swiglu_limit", 7, limit));
-  return limit == 7 ? Status() : file_error("swiglu_limit: {} is not supported (7 is)", limit);
+  // What operators compute (GateActivation::kSwigluOai).
+  constexpr std::pair<std::string_view, double> kComputed[] = {{"swiglu_limit", 7}, {"swiglu_alpha", 1.702}};
+  for (const auto& [key, computed] : kComputed) {
+    double said = 0;
+    QUIRE_CHECKED(positive_or(k.find(key), key, computed, said));
+    if (said != computed) return file_error("{}: {} is not supported ({} is)", key, said, computed);
+  }
+  return {};
 }
 
 // As Gemma 4 names them: beside a dense feed-forward, where a flag says so.
@@ -283,39 +289,6 @@ Status read_delta(const HfKeys& k, HfConfig& c) {
   QUIRE_CHECKED(read_layer_types(k, c));
   QUIRE_CHECKED(check_delta_gate(k));
   return read_mtp(k, c);
-}
-
-// Weights that were quantised in ways that are not read here; the tensors tell the others apart.
-Status check_quantisation(const json& root, const HfKeys& k, HfConfig& c) {
-  const json* q = nullptr;
-  for (const std::string_view key : {"quantization_config", "compression_config"}) {
-    if (q == nullptr) q = find_member(root, key);
-    if (q == nullptr) q = k.find(key);
-  }
-  if (q == nullptr) return {};
-  QUIRE_TRY(const std::string method, text_of(find_member(*q, "quant_method"), "quant_method"));
-  if (method.empty() || method == "fp8" || method == "fbgemm_fp8" || method.starts_with("modelopt") ||
-      method == "compressed-tensors" || method == "mxfp4")
-    return {};
-  if (method == "gptq" || method == "awq") {
-    int64_t bits = 4;
-    if (const json* b = find_member(*q, "bits"); b != nullptr && b->is_number_integer()) bits = b->get<int64_t>();
-    if (bits != 4)
-      return file_error("quant_method: {} with bits {} is not supported, only 4; start from the original checkpoint",
-                        printable(method), bits);
-    QUIRE_TRY(const std::string format, text_of(find_member(*q, "checkpoint_format"), "checkpoint_format"));
-    QUIRE_TRY(const std::string version, text_of(find_member(*q, "version"), "version"));
-    if ((!format.empty() && format != "gptq" && format != "gptq_v2") ||
-        (!version.empty() && version != "gemm" && version != "GEMM"))
-      return file_error("quant_method: {} in the format {} is not supported; start from the original checkpoint",
-                        printable(method), printable(format.empty() ? version : format));
-    c.gptq_v2 = format == "gptq_v2";
-    return {};
-  }
-  return file_error(
-      "quant_method: {} is not supported (fp8, modelopt, compressed-tensors, gptq and awq are); start from the "
-      "original checkpoint",
-      printable(method));
 }
 
 // Which layers attend to a window, where the architecture has such layers.
@@ -458,10 +431,20 @@ std::string supported_classes() {
   return names;
 }
 
+void add_ids(const json* ids, std::vector<int64_t>& out) {
+  if (ids == nullptr) return;
+  const auto add = [&](const json& id) {
+    if (id.is_number_unsigned() && id.get<uint64_t>() <= INT32_MAX) out.push_back(id.get<int64_t>());
+  };
+  if (!ids->is_array()) return add(*ids);
+  for (const json& id : *ids) add(id);
+}
+
 std::optional<int64_t> first_id(const json* ids) {
   if (ids != nullptr && ids->is_array() && !ids->empty()) ids = &ids->front();
-  if (ids == nullptr || !ids->is_number_unsigned() || ids->get<uint64_t>() > INT32_MAX) return std::nullopt;
-  return ids->get<int64_t>();
+  std::vector<int64_t> found;
+  if (ids == nullptr || !ids->is_array()) add_ids(ids, found);
+  return found.empty() ? std::nullopt : std::optional(found.front());
 }
 
 Result<HfConfig> read_hf_config(const json& root) {
@@ -477,7 +460,7 @@ Result<HfConfig> read_hf_config(const json& root) {
   QUIRE_TRY(const std::string activation, text_of(k.find(activation_key), activation_key));
   if (!activation.empty() && activation != own_activation)
     return file_error("{}: {} is not supported ({} is)", activation_key, printable(activation), own_activation);
-  QUIRE_CHECKED(check_quantisation(root, k, c));
+  QUIRE_CHECKED(read_quantisation(root, k, c));
   const CheckpointDefaults& absent = c.row->checkpoint;
   QUIRE_CHECKED(number(k, "vocab_size", absent.vocab, kMaxVocab, c.vocab));
   QUIRE_CHECKED(k.number("hidden_size", 1, kMaxWidth, c.hidden));
@@ -501,6 +484,7 @@ Result<HfConfig> read_hf_config(const json& root) {
     const json* v = k.find(key);
     return first_id(v != nullptr ? v : find_member(root, key));
   };
+  for (const json* level : {&root, part}) add_ids(find_member(*level, "eos_token_id"), c.ends);
   c.bos = id("bos_token_id");
   c.eos = id("eos_token_id");
   c.pad = id("pad_token_id");

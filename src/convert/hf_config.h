@@ -58,6 +58,7 @@ struct HfConfig {
   int64_t mtp_layers = 0;  // set to 0 by the plan if the checkpoint has none of their tensors
   bool gptq_v2 = false;    // of weights quantised by GPTQ: how zero points are stored
   std::optional<int64_t> bos, eos, pad;
+  std::vector<int64_t> ends;       // all of eos_token_id, of the whole and of its text model
   std::vector<std::string> notes;  // what was read and is not kept
 
   bool moe() const { return experts > 0; }
@@ -72,7 +73,9 @@ struct HfConfig {
   ModelSizes layer_sizes(int64_t block) const;  // of one block
 };
 
-// The first token id of a number or a list of numbers.
+// Adds the token ids of a number or a list of numbers to `out`; null: none.
+void add_ids(const nlohmann::json* ids, std::vector<int64_t>& out);
+// The first of them; none if that is no id.
 std::optional<int64_t> first_id(const nlohmann::json* ids);
 
 // `root` is the whole config.json. Errors name the key. What a reader of GGUF would compute differently

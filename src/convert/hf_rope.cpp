@@ -50,9 +50,10 @@ Status read_factor(const json& r, HfConfig& c) {
 Status read_original_context(const HfKeys& k, const json& r, HfConfig& c) {
   constexpr std::string_view kKey = "original_max_position_embeddings";
   const json* v = k.find(kKey);
-  if (v == nullptr) v = find_member(r, kKey);
+  const int64_t of_class = c.row->checkpoint.original_context;  // as if it were beside
+  if (v == nullptr && of_class == 0) v = find_member(r, kKey);
   double original = 0;
-  QUIRE_CHECKED(positive_or(v, kKey, static_cast<double>(c.context), original));
+  QUIRE_CHECKED(positive_or(v, kKey, static_cast<double>(of_class > 0 ? of_class : c.context), original));
   if (original < 1 || original > INT32_MAX || original != std::floor(original))
     return file_error("{}: {} is not a context length", kKey, original);
   c.rope.original_context = static_cast<int64_t>(original);
@@ -226,7 +227,10 @@ Status read_local_rope(const HfKeys& k, const json* own, HfConfig& c) {
 // The object with the parameters: an older rope_scaling that says anything outranks rope_parameters.
 Result<const json*> find_parameters(const HfKeys& k, HfConfig& c) {
   static const json kNothing = json::object();
-  const json* r = &kNothing;
+  // Of gpt-oss: the class scales where nothing else is said.
+  static const json kOwnYarn = {
+      {"rope_type", "yarn"}, {"factor", 32.0}, {"truncate", false}, {"original_max_position_embeddings", 4096}};
+  const json* r = c.row->exact_yarn ? &kOwnYarn : &kNothing;
   for (const std::string_view key : {"rope_parameters", "rope_scaling"}) {
     const json* v = k.find(key);
     if (v == nullptr) continue;

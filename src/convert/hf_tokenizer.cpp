@@ -2,8 +2,10 @@
 
 #include <algorithm>
 
+#include "convert/hf_pretokenizer.h"
 #include "convert/hf_sentencepiece.h"
 #include "gguf/metadata.h"
+#include "tokenizer/byte_alphabet.h"
 #include "tokenizer/pretokenizer.h"
 #include "tokenizer/tokenizer.h"
 
@@ -12,91 +14,6 @@ namespace {
 
 using gguf::printable;
 using nlohmann::json;
-
-constexpr std::string_view kGpt2 = R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
-constexpr std::string_view kLlama3 =
-    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
-constexpr std::string_view kQwen2 =
-    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
-constexpr std::string_view kQwen35 =
-    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
-constexpr std::string_view kGpt4o =
-    R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
-constexpr std::string_view kTekken =
-    R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
-
-// The splitting patterns, as tokenizer.json files write them, and the rule's name in GGUF. With the pattern a
-// name stands for whether text is brought into NFC first, and for ignore_merges: find_pretokenizer knows.
-struct Pattern {
-  std::string_view regex, pre;
-};
-constexpr Pattern kPatterns[] = {
-    {kLlama3, "llama-bpe"}, {kLlama3, "smaug-bpe"}, {kQwen2, "qwen2"},  {kQwen2, "stablelm2"},
-    {kQwen35, "qwen35"},    {kGpt2, "gpt-2"},       {kGpt4o, "gpt-4o"}, {kTekken, "tekken"},
-};
-
-// The pattern that pieces are cut by, and only one: what cuts the pieces again has no name in GGUF.
-Result<std::string> find_regex(const json& tokenizer) {
-  std::string regex;
-  bool byte_level = false;
-  for (const json* step : steps_of(find_member(tokenizer, "pre_tokenizer"), "pretokenizers")) {
-    const std::string type = string_at(*step, "type");
-    std::string found;
-    if (type == "Split") {
-      const json* pattern = find_member(*step, "pattern");
-      if (byte_level || pattern == nullptr || flag_at(*step, "invert", false) ||
-          string_at(*step, "behavior") != "Isolated")
-        return file_error("pre_tokenizer: its way to split is not supported");
-      found = string_at(*pattern, "Regex");
-    } else if (type == "ByteLevel") {
-      if (byte_level) return file_error("pre_tokenizer: two steps of ByteLevel are not supported");
-      byte_level = true;
-      if (flag_at(*step, "add_prefix_space", false))
-        return file_error("pre_tokenizer: add_prefix_space is not supported");
-      if (flag_at(*step, "use_regex", true)) found = kGpt2;
-    } else {
-      return file_error("pre_tokenizer: step {} is not supported (Split and ByteLevel are)", printable(type));
-    }
-    if (!found.empty() && !regex.empty())
-      return file_error("pre_tokenizer: text that is split twice is not supported{}",
-                        type == "ByteLevel" ? " (ByteLevel with use_regex after a Split)" : "");
-    if (!found.empty()) regex = found;
-  }
-  if (!byte_level) return file_error("pre_tokenizer: only byte-level tokenizers are supported");
-  return regex;
-}
-
-Result<bool> is_nfc(const json& tokenizer) {
-  bool nfc = false;
-  for (const json* step : steps_of(find_member(tokenizer, "normalizer"), "normalizers")) {
-    const std::string type = string_at(*step, "type");
-    if (type != "NFC")
-      return file_error("normalizer: {} is not supported (NFC is): the model would see other text than it knows",
-                        printable(type));
-    nfc = true;
-  }
-  return nfc;
-}
-
-// The name in GGUF of all that: the pattern, NFC, and ignore_merges of the model.
-Result<std::string> find_pre(const json& tokenizer, const json& model) {
-  QUIRE_TRY(const std::string regex, find_regex(tokenizer));
-  QUIRE_TRY(const bool nfc, is_nfc(tokenizer));
-  const bool ignore_merges = flag_at(model, "ignore_merges", false);
-  bool known = false;
-  for (const Pattern& p : kPatterns) {
-    if (p.regex != regex) continue;
-    known = true;
-    QUIRE_TRY(const Pretokenizer rule, find_pretokenizer(p.pre));
-    if (rule.nfc == nfc && rule.ignore_merges == ignore_merges) return std::string(p.pre);
-  }
-  if (known)
-    return file_error("its pattern {} NFC and with ignore_merges {} is no rule that GGUF has a name for",
-                      nfc ? "after" : "without", ignore_merges);
-  return file_error(
-      "pre_tokenizer: the pattern {} is not one of those known (of gpt-2, llama-bpe, qwen2, qwen35, gpt-4o, tekken)",
-      printable(regex));
-}
 
 // What would make other tokens of a text, or other tokens each time.
 Status check_model(const json& model) {
@@ -129,6 +46,7 @@ class Reader {
     QUIRE_CHECKED((alone_ ? read_model_alone() : read_tokenizer_json()).context(file));
     fill_holes();
     if (sentencepiece_) add_scores();
+    if (!sentencepiece_) QUIRE_CHECKED(read_unknown_byte().context(file));
     read_ids();
     read_bos_eos_flags();
     QUIRE_CHECKED(read_templates());
@@ -156,6 +74,8 @@ class Reader {
 
   Status read_pre(const json& model) {
     QUIRE_TRY(out_.pre, find_pre(files_.tokenizer, model));
+    unknown_ = string_at(model, "unk_token");
+    fuses_unknown_ = flag_at(model, "fuse_unk", false);
     return {};
   }
 
@@ -167,6 +87,20 @@ class Reader {
     if (flag_at(model, "ignore_merges", false))
       return file_error("model: ignore_merges with byte_fallback is not supported");
     return {};
+  }
+
+  // What byte-level BPE makes of a byte that is no token: nothing, unless the model names an unknown token.
+  Status read_unknown_byte() {
+    const auto is_token = [&](int byte) {
+      return !occurs_in_utf8(byte) || find_text(std::string(ByteAlphabet::get().letter(static_cast<uint8_t>(byte))));
+    };
+    int byte = 0;
+    while (byte < 256 && is_token(byte)) ++byte;
+    if (unknown_.empty() || byte == 256) return {};
+    out_.unknown_byte = find_text(unknown_);
+    if (!out_.unknown_byte) return file_error("model: unk_token {} is no token", printable(unknown_));
+    if (!fuses_unknown_) return {};
+    return file_error("model: fuse_unk is not supported where a byte (0x{:02X}) is no token", byte);
   }
 
   void add_normalized_note() {
@@ -427,19 +361,27 @@ class Reader {
     return {};
   }
 
-  // generation_config.json may list more ids that end an answer than readers find by name.
+  // All ids that generation_config.json and config.json end an answer with. What readers do not find by name anyway
+  // takes the keys that other programs know, as far as there are some, then our own list.
   void add_further_ends(const Tokenizer& made) {
-    const json* ids = find_member(files_.generation_config, "eos_token_id");
-    if (ids == nullptr || !ids->is_array()) return;
-    for (const json& id : *ids) {
-      if (!id.is_number_unsigned() || id.get<uint64_t>() >= static_cast<uint64_t>(config_.vocab)) continue;
-      if (made.is_eog(id.get<TokenId>())) continue;
+    std::vector<int64_t> ids;
+    add_ids(find_member(files_.generation_config, "eos_token_id"), ids);
+    ids.insert(ids.end(), config_.ends.begin(), config_.ends.end());
+    std::vector<int64_t> seen;
+    for (const int64_t id : ids) {
+      if (std::find(seen.begin(), seen.end(), id) != seen.end()) continue;
+      seen.push_back(id);
+      if (id >= config_.vocab) {
+        out_.notes.push_back(fmt::format("eos_token_id {} is outside the vocabulary: left out", id));
+        continue;
+      }
+      if (made.is_eog(static_cast<TokenId>(id))) continue;
       if (!out_.eot)
-        out_.eot = id.get<int64_t>();
+        out_.eot = id;
       else if (!out_.eom)
-        out_.eom = id.get<int64_t>();
+        out_.eom = id;
       else
-        out_.notes.push_back(fmt::format("eos_token_id {} is left out: there is no key for a fourth", id.dump()));
+        out_.ends.push_back(static_cast<int32_t>(id));
     }
   }
 
@@ -447,7 +389,8 @@ class Reader {
   const HfConfig& config_;
   HfTokenizer out_;
   bool sentencepiece_ = false, alone_ = false;  // alone_: tokenizer.model without tokenizer.json
-  std::string unknown_;                         // the text of SentencePiece's unknown token
+  std::string unknown_;                         // the text of the model's unknown token
+  bool fuses_unknown_ = false;                  // a run of them is one token (byte-level BPE)
   int64_t model_bos_ = -1, model_eos_ = -1;     // of a tokenizer.model alone
   int normalized_ = 0;                          // added tokens that transformers looks for in the text after NFC
 };
@@ -470,6 +413,8 @@ TokenizerConfig HfTokenizer::view() const {
   c.eos = eos;
   c.eot = eot;
   c.eom = eom;
+  c.ends = ends;
+  c.unknown_byte = unknown_byte;
   c.unknown = unknown;
   c.padding = pad;
   c.add_bos = add_bos;

@@ -25,6 +25,8 @@ struct HfTokenizer {
   std::vector<int32_t> strip_before, strip_behind;
 
   std::optional<int64_t> bos, eos, eot, eom, unknown, pad;
+  std::vector<int32_t> ends;            // further tokens that end an answer
+  std::optional<int64_t> unknown_byte;  // as in TokenizerConfig
   bool add_bos = false;
   std::optional<bool> add_eos;
   std::string chat_template;

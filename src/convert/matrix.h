@@ -85,13 +85,12 @@ class Source {
   // A plain or FP8 tensor by its full name ("model.layers.0.mlp.experts.down_proj", "...A_log").
   Result<Matrix> tensor(std::string_view name, int64_t rows, int64_t cols);
 
-  // Takes every tensor for which `wanted(canonical name)` holds off the list of unused ones; returns how
-  // many.
+  // Takes every tensor for which `wanted(canonical name, tensor)` holds off the list of unused ones; returns how many.
   template <class Wanted>
   int64_t drop(Wanted&& wanted) {
     int64_t n = 0;
     for (const auto& [name, t] : by_name_)
-      if (!used_.contains(t) && wanted(std::string_view(name))) {
+      if (!used_.contains(t) && wanted(std::string_view(name), *t)) {
         used_.insert(t);
         ++n;
       }

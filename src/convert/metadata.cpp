@@ -168,6 +168,8 @@ void write_tokenizer(const HfTokenizer& t, gguf::Writer& w) {
   id("eom", t.eom);
   id("unknown", t.unknown);
   id("padding", t.pad);
+  if (!t.ends.empty()) w.add_array("quire.tokenizer.end_token_ids", std::span<const int32_t>(t.ends));
+  if (t.unknown_byte) w.add("quire.tokenizer.unknown_byte_token_id", static_cast<uint32_t>(*t.unknown_byte));
   w.add("tokenizer.ggml.add_bos_token", t.add_bos);
   if (t.add_eos) w.add("tokenizer.ggml.add_eos_token", *t.add_eos);
   if (!t.chat_template.empty()) w.add_string("tokenizer.chat_template", t.chat_template);

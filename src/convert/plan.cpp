@@ -6,6 +6,7 @@
 
 #include "arch/architecture.h"
 #include "convert/hf_rope.h"
+#include "convert/leftovers.h"
 #include "convert/orders.h"
 #include "convert/type_choice.h"
 #include "gguf/metadata.h"
@@ -51,7 +52,7 @@ class Planner {
     QUIRE_CHECKED(norm(kOutputNorm, {}));
     QUIRE_CHECKED(head());
     if (c_.mtp_layers > 0) QUIRE_CHECKED(mtp());
-    note_leftovers();
+    QUIRE_CHECKED(settle_leftovers());
     find_main_type();
     return std::move(plan_);
   }
@@ -422,38 +423,12 @@ class Planner {
     if (count > 0) plan_.notes.push_back(fmt::format("{} {}", count, what));
   }
 
-  void note_leftovers() {
+  Status settle_leftovers() {
     for (const auto& [what, count] : types_.decoded) note(count, fmt::format("{} matrices are decoded to bf16", what));
     note(partial_inputs_, "input_scale vectors are left out: not every expert has one");
-    note(source_.drop([](std::string_view n) {
-      return n.starts_with("model.visual.") || n.starts_with("visual.") || n.starts_with("vision_tower.") ||
-             n.starts_with("model.vision_tower.") || n.starts_with("multi_modal_projector.") ||
-             n.starts_with("model.multi_modal_projector.") || n.starts_with("audio_tower.") ||
-             n.starts_with("model.audio_tower.") || n.starts_with("model.embed_vision.") ||
-             n.starts_with("model.embed_audio.");
-    }),
-         "vision and audio tensors are left out: the file holds the text model");
-    if (c_.tied)
-      note(source_.drop([](std::string_view n) { return n.starts_with("lm_head."); }),
-           "lm_head tensors are left out: the head is tied to the embedding");
-    if (c_.mtp_layers == 0)
-      note(source_.drop([](std::string_view n) { return n.starts_with("mtp."); }), "MTP tensors are left out");
-    if (c_.row->mtp_left_out)
-      note(source_.drop([prefix = fmt::format("model.layers.{}.", c_.layers)](std::string_view n) {
-        return n.starts_with(prefix);
-      }),
-           "MTP tensors are left out");
-    int64_t shared = 0;
-    for (int64_t i = c_.layers - c_.shared_kv_layers; i < c_.layers; ++i) {
-      const auto attention = fmt::format("model.layers.{}.self_attn.", i);
-      shared += source_.drop(
-          [&](std::string_view n) { return n.starts_with(attention + "k_") || n.starts_with(attention + "v_"); });
-    }
-    note(shared, "tensors of keys and values are left out: their layers attend to those of others");
-    note(source_.drop([](std::string_view n) { return n.ends_with(".k_scale") || n.ends_with(".v_scale"); }),
-         "KV cache scales are left out");
-    source_.drop([](std::string_view n) { return n.ends_with(".rotary_emb.inv_freq"); });
-    plan_.unused = source_.unused();
+    QUIRE_TRY(const std::vector<std::string> notes, check_leftovers(source_, c_));
+    plan_.notes.insert(plan_.notes.end(), notes.begin(), notes.end());
+    return {};
   }
 
   // Of the blocks' matrices, whatever the embedding is.

@@ -39,9 +39,8 @@ struct OutTensor {
 
 struct Plan {
   std::vector<OutTensor> tensors;
-  std::vector<std::string> notes;   // what was decoded, left out or not understood, a line each
-  std::vector<std::string> unused;  // tensors of the checkpoint that no GGUF tensor is made from
-  DType mostly = DType::kBF16;      // the type of most weights
+  std::vector<std::string> notes;  // what was decoded or left out, a line each
+  DType mostly = DType::kBF16;     // the type of most weights
 };
 
 struct PlanOptions {
@@ -52,7 +51,8 @@ struct PlanOptions {
   bool keep_fp8 = false;
 };
 
-// May set config.mtp_layers to 0. Names and transforms: docs/convert.md.
+// May set config.mtp_layers to 0. A tensor that nothing is made from, and that is none of those that may stay unread
+// (convert/leftovers.h), is an error. Names and transforms: docs/convert.md.
 Result<Plan> make_plan(Source& source, HfConfig& config, const PlanOptions& options);
 
 }  // namespace quire::convert

@@ -11,6 +11,7 @@
 #include "core/log.h"
 #include "core/memory.h"
 #include "core/output.h"
+#include "engine/model_parts.h"
 
 namespace quire {
 namespace {
@@ -96,15 +97,10 @@ void say_missing_scales(const gguf::File& file, const std::string& name) {
 
 // What follows once the file is open and its pages are asked for.
 Status LoadedModel::make_ready(const std::string& name) {
-  QUIRE_TRY(model, Model::load(file).context(name));
+  QUIRE_TRY(ModelParts parts, load_parts(file).context(name));
+  model = std::move(parts.model);
+  tokenizer = std::move(parts.tokenizer);
   say_missing_scales(file, name);
-  QUIRE_TRY(const std::string_view kind, file.get_string_or("tokenizer.ggml.model", "none"));
-  if (kind != "none" && kind != "no_vocab") {
-    QUIRE_TRY(tokenizer, Tokenizer::load(file).context(name));
-    if (tokenizer->size() != model->config().vocab)
-      return file_error("{}: the tokenizer has {} tokens, but token_embd.weight has {} rows", name, tokenizer->size(),
-                        model->config().vocab);
-  }
   identity_ = identity_of(file, model->config());
   return {};
 }

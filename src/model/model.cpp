@@ -33,12 +33,28 @@ Result<std::span<const float>> rope_divisors(WeightLoader& w) {
   return divisors;
 }
 
-// Whether nothing that a block leaves unread would change what it computes. Writers keep the keys and values of layers
-// that attend to those of others.
+// Writers keep the keys and values of layers that attend to those of others.
+bool belongs_to_left_out(std::string_view name, const ModelConfig& c) {
+  for (const std::string_view suffix : {".input_scale", ".scale"})
+    if (name.ends_with(suffix)) name.remove_suffix(suffix.size());
+  return c.leaves_out(find_tensor_spec(name)) || c.leaves_out(find_tensor_spec(fmt::format("{}.weight", name)));
+}
+
+// Whether nothing that a block leaves unread would change what it computes.
 Status check_unread(std::string_view name, const ModelConfig& c) {
   const UnsupportedTensor* const t = find_unsupported_tensor(name);
-  if (t == nullptr || c.leaves_out(find_tensor_spec(name))) return {};
+  if (t == nullptr || belongs_to_left_out(name, c)) return {};
   return file_error("tensor {}: {} are not supported for the architecture {}", name, t->what, c.architecture);
+}
+
+// The same of the whole file, where whatever is not known to be harmless counts.
+Status check_unread_of_file(std::string_view name, const ModelConfig& c) {
+  QUIRE_CHECKED(check_unread(name, c));
+  if (may_stay_unread(name) || belongs_to_left_out(name, c)) return {};
+  return file_error(
+      "tensor {} is read by nothing: the architecture {} has no place for it, so that the answers would be others than "
+      "the model's; convert the model again with a current converter, or take the file of another one",
+      gguf::printable(name), c.architecture);
 }
 
 // The block's own head, if it has one. It may be of fewer tokens than the model has: d2t then says of which, as EAGLE-3
@@ -116,9 +132,11 @@ Status Model::load_weights(ModelConfig config) {
   }
   for (const std::string_view name : w.unread()) {
     const int64_t block = block_of(name);
+    // A block for multi-token prediction only drafts what the model then checks, and Model::mtp looks at it.
     if (config.mtp_layers > 0 && name == tensor_name(TensorRole::kMtpHeadTokens)) continue;
-    if (block < config.layers) QUIRE_CHECKED(check_unread(name, config));
-    if (block < config.layers || block >= config.layers + config.mtp_layers) unread_.push_back(name);
+    if (block >= config.layers && block < config.layers + config.mtp_layers) continue;
+    QUIRE_CHECKED(check_unread_of_file(name, config));
+    unread_.push_back(name);
   }
   decoder_.emplace(std::make_shared<const ModelConfig>(std::move(config)), std::move(all));
   return {};

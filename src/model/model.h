@@ -40,7 +40,8 @@ class Model {
   int64_t owned_bytes() const { return arena_.bytes; }
   // What forward multiplies by, in the order of use.
   std::vector<Weight> matrices() const;
-  // Tensors of the file that nothing reads, those of multi-token prediction aside. Views of the file's names.
+  // Tensors of the file that nothing reads and that may stay unread, those of multi-token prediction aside; any other
+  // is an error of load. Views of the file's names.
   const std::vector<std::string_view>& unread() const { return unread_; }
 
   // Loads and checks the multi-token-prediction block of the model's file, or of another file, which must outlive it. A

@@ -1,15 +1,14 @@
 #include "tokenizer/bpe.h"
 
+#include <algorithm>
+#include <iterator>
+#include <string>
+
 #include "gguf/metadata.h"
 #include "tokenizer/byte_alphabet.h"
 
 namespace quire {
 namespace {
-
-// C0, C1 and F5..FF occur in no valid UTF-8, and text is made valid before it gets here.
-bool occurs_in_utf8(int byte) {
-  return byte < 0xC0 || (byte >= 0xC2 && byte <= 0xF4);
-}
 
 // Symbols of texts, by first come.
 class SymbolTable {
@@ -36,14 +35,14 @@ std::optional<MergeParts> parse_merge(std::string_view merge) {
   return MergeParts{merge.substr(0, space), merge.substr(space + 1)};
 }
 
-Result<Bpe> Bpe::create(const Vocab& vocab, std::span<const std::string_view> merges) {
+Result<Bpe> Bpe::create(const Vocab& vocab, std::span<const std::string_view> merges, std::optional<TokenId> unknown) {
   // Two new symbols at most per merge, besides the tokens: ids must stay below MergeRules::kNone.
   if (merges.size() > (MergeRules::kNone - static_cast<uint32_t>(vocab.size())) / 4) {
     return file_error("tokenizer.ggml.merges has {} entries, more than ranks can number", merges.size());
   }
   Bpe bpe;
   bpe.token_count_ = static_cast<uint32_t>(vocab.size());
-  QUIRE_CHECKED(bpe.find_byte_symbols(vocab));
+  QUIRE_CHECKED(bpe.find_byte_symbols(vocab, unknown));
   bpe.rules_ = MergeRules(merges.size());
   const ByteAlphabet& alphabet = ByteAlphabet::get();
   SymbolTable symbols(vocab);
@@ -65,24 +64,29 @@ Result<Bpe> Bpe::create(const Vocab& vocab, std::span<const std::string_view> me
   return bpe;
 }
 
-Status Bpe::find_byte_symbols(const Vocab& vocab) {
-  byte_symbols_.fill(0);
+Status Bpe::find_byte_symbols(const Vocab& vocab, std::optional<TokenId> unknown) {
+  const Symbol otherwise = unknown ? static_cast<Symbol>(*unknown) : MergeRules::kNone;
+  bool any = false;
   for (int byte = 0; byte < 256; ++byte) {
     const std::string_view letter = ByteAlphabet::get().letter(static_cast<uint8_t>(byte));
     const std::optional<TokenId> id = vocab.find_mergeable(letter);
-    if (id) {
-      byte_symbols_[static_cast<std::size_t>(byte)] = static_cast<Symbol>(*id);
-    } else if (occurs_in_utf8(byte)) {
-      return file_error(
-          "tokenizer.ggml.tokens has no normal token '{}' for the byte 0x{:02X}: not every text could be "
-          "encoded",
-          letter, byte);
-    }
+    byte_symbols_[static_cast<std::size_t>(byte)] = id ? static_cast<Symbol>(*id) : otherwise;
+    any = any || id;
+    whole_ = whole_ && (id || unknown || !occurs_in_utf8(byte));
   }
-  return {};
+  if (any) return {};
+  return file_error(
+      "tokenizer.ggml.tokens has no normal token for any byte ('!' for 0x21): no text could be encoded; convert the "
+      "model again with a current converter");
 }
 
 void Bpe::encode(std::string_view word, Scratch& scratch, std::vector<TokenId>& out) const {
+  std::string kept;
+  if (!whole_ && std::any_of(word.begin(), word.end(), [this](char c) { return leaves_out(c); })) {
+    std::copy_if(word.begin(), word.end(), std::back_inserter(kept), [this](char c) { return !leaves_out(c); });
+    if (kept.empty()) return;
+    word = kept;
+  }
   const auto n = static_cast<uint32_t>(word.size());
   auto& nodes = scratch.nodes;
   scratch.reset(n);

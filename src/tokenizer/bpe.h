@@ -23,8 +23,10 @@ class Bpe {
   using Symbol = MergeRules::Symbol;
   using Scratch = MergeRules::Scratch;
 
-  // Errors: a merge that does not parse or spells no bytes; no token for a byte that occurs in UTF-8.
-  static Result<Bpe> create(const Vocab& vocab, std::span<const std::string_view> merges);
+  // A byte that is no token becomes `unknown`, or is left out of words where there is none, before anything merges (as
+  // the library `tokenizers` has it). Errors: a merge that does not parse or spells no bytes; no byte is a token.
+  static Result<Bpe> create(const Vocab& vocab, std::span<const std::string_view> merges,
+                            std::optional<TokenId> unknown = std::nullopt);
 
   // Appends the tokens of `word` (valid UTF-8, not empty, below 2^32 - 1 bytes): repeatedly merges the pair
   // of lowest rank, the leftmost of equals. What is left and no token becomes one token per byte. O(n log n).
@@ -32,9 +34,11 @@ class Bpe {
 
  private:
   Bpe() = default;
-  Status find_byte_symbols(const Vocab& vocab);
+  Status find_byte_symbols(const Vocab& vocab, std::optional<TokenId> unknown);
+  bool leaves_out(char byte) const { return byte_symbols_[static_cast<uint8_t>(byte)] == MergeRules::kNone; }
 
-  std::array<Symbol, 256> byte_symbols_{};
+  std::array<Symbol, 256> byte_symbols_{};  // kNone: left out
+  bool whole_ = true;                       // no byte is
   uint32_t token_count_ = 0;
   MergeRules rules_;
 };

@@ -10,6 +10,11 @@
 
 namespace quire {
 
+// C0, C1 and F5..FF occur in no valid UTF-8, and text is made valid before it is encoded.
+constexpr bool occurs_in_utf8(int byte) {
+  return byte < 0xC0 || (byte >= 0xC2 && byte <= 0xF4);
+}
+
 class ByteAlphabet {
  public:
   static const ByteAlphabet& get();

@@ -1,6 +1,10 @@
 // The `tokenizer.*` keys of a GGUF file.
+#include <algorithm>
+#include <functional>
+
 #include "gguf/metadata.h"
 #include "tokenizer/tokenizer_config.h"
+#include "tokenizer/vocab.h"
 
 namespace quire {
 namespace {
@@ -40,6 +44,12 @@ Status read_ids(const Metadata& m, TokenizerConfig& c) {
   QUIRE_CHECKED(read_id(m, "fim_pad_token_id", c.fim_pad));
   QUIRE_CHECKED(read_id(m, "fim_rep_token_id", c.fim_repo));
   QUIRE_CHECKED(read_id(m, "fim_sep_token_id", c.fim_separator));
+  if (m.has("quire.tokenizer.end_token_ids")) {
+    QUIRE_TRY(c.ends, m.get_i32_array("quire.tokenizer.end_token_ids"));
+  }
+  if (m.has("quire.tokenizer.unknown_byte_token_id")) {
+    QUIRE_TRY(c.unknown_byte, m.get_i64("quire.tokenizer.unknown_byte_token_id"));
+  }
   QUIRE_CHECKED(read_flag(m, "add_bos_token", c.add_bos));
   QUIRE_CHECKED(read_flag(m, "add_eos_token", c.add_eos));
   return {};
@@ -58,12 +68,39 @@ Status read_templates(const Metadata& m, TokenizerConfig& c) {
   return {};
 }
 
+// Which tokens merge first must be said, by scores or by merges: else every text becomes other tokens than the model
+// knows. Merges stand in for scores in a vocabulary of SentencePiece's alone; other tokens spell spaces and bytes in
+// another way, and no text is found in them.
+Status read_order_of_merging(const Metadata& m, TokenizerConfig& c) {
+  constexpr std::string_view kScores = "tokenizer.ggml.scores";
+  if (!c.merges.empty()) {
+    const auto is_piece = [](std::string_view t) { return t.starts_with(kSpaceMark) || t == "<0x0A>"; };
+    if (m.has(kScores) || std::any_of(c.tokens.begin(), c.tokens.end(), is_piece)) return {};
+    return file_error(
+        "{} is missing, and no token begins with ▁ or stands for a byte (<0x0A>): this is no vocabulary of "
+        "SentencePiece's ('{}'); convert the model again with a current converter",
+        kScores, c.model);
+  }
+  if (!m.has(kScores))
+    return file_error(
+        "{} is missing, and so is tokenizer.ggml.merges: which tokens text merges to is unknown; convert the model "
+        "again with a current converter",
+        kScores);
+  QUIRE_TRY(c.scores, m.get_f32_array(kScores));
+  // Some converters write one number for all tokens where they know no scores.
+  const bool equal = std::adjacent_find(c.scores.begin(), c.scores.end(), std::not_equal_to<>{}) == c.scores.end();
+  if (c.scores.size() > 1 && equal)
+    return file_error(
+        "{} is {} for every token, and tokenizer.ggml.merges is missing: which tokens text merges to is unknown; "
+        "convert the model again with a current converter",
+        kScores, c.scores.front());
+  return {};
+}
+
 // What only SentencePiece's tokenizers have. The keys under quire.tokenizer are our own: `quire convert` writes them
 // where a folder's tokenizer does what other programs have no key for.
 Status read_sentencepiece(const Metadata& m, TokenizerConfig& c) {
-  if (c.merges.empty()) {
-    QUIRE_TRY(c.scores, m.get_f32_array("tokenizer.ggml.scores"));
-  }
+  QUIRE_CHECKED(read_order_of_merging(m, c));
   std::optional<bool> prefix, remove_extra;
   QUIRE_CHECKED(read_flag(m, "add_space_prefix", prefix));
   QUIRE_CHECKED(read_flag(m, "remove_extra_whitespaces", remove_extra));

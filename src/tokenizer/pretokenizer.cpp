@@ -27,6 +27,9 @@ constexpr Pretokenizer kPretokenizers[] = {
     {"jais", Splitter::kGpt2, false, false, false},
     {"trillion", Splitter::kGpt2, false, false, false},
     {"granite-docling", Splitter::kGpt2, false, false, false},
+    {"smollm", Splitter::kGpt2Digits, false, false, false},
+    {"starcoder", Splitter::kGpt2Digits, false, false, false},
+    {"refact", Splitter::kGpt2Digits, false, false, false},
     {"llama-bpe", Splitter::kLlama3, false, true, true},
     {"llama3", Splitter::kLlama3, false, true, true},
     {"llama-v3", Splitter::kLlama3, false, true, true},
@@ -120,6 +123,13 @@ struct Scanner {
     return spaces_end(i, skip(i, [this](std::size_t s) { return space(s); }));
   }
 
+  // A digit ends what is before it as the end of a text does: a run of spaces leaves none to it.
+  std::size_t gpt2_digits(std::size_t i) const {
+    if (number(i)) return i + 1;
+    const std::size_t run_end = skip(i, [this](std::size_t s) { return space(s); });
+    return number(run_end) ? run_end : gpt2(i);
+  }
+
   std::size_t llama3(std::size_t i, std::size_t max_digits) const {
     if (const std::size_t n = contraction(text, i, true)) return i + n;
     if (!newline(i) && !number(i) && (word(i) || word(i + 1))) return skip_word(i + 1);
@@ -201,6 +211,8 @@ std::size_t word_end(Splitter splitter, std::u32string_view text, std::size_t be
   switch (splitter) {
     case Splitter::kGpt2:
       return scanner.gpt2(begin);
+    case Splitter::kGpt2Digits:
+      return scanner.gpt2_digits(begin);
     case Splitter::kLlama3:
       return scanner.llama3(begin, 3);
     case Splitter::kQwen2:

@@ -12,6 +12,8 @@ namespace quire {
 enum class Splitter {
   // 's|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+
   kGpt2,
+  // \p{N} alone, and what lies between by kGpt2, as if it ended there: SmolLM's.
+  kGpt2Digits,
   // (?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}|
   // ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+        (?i:) has the long s, U+017F, for an s as well
   kLlama3,

@@ -110,7 +110,8 @@ void SentencePiece::append_tokens(std::string_view word, EncodeState& state) con
 // A run of unknown characters is one unknown token, as in the originals.
 void SentencePiece::append_unknown(std::string_view character, EncodeState& state) const {
   std::vector<TokenId>& out = state.tokens;
-  if (unknown_) {
+  const auto missing = [this](char c) { return byte_tokens_[static_cast<uint8_t>(c)] == kNoToken; };
+  if (unknown_ && std::any_of(character.begin(), character.end(), missing)) {
     if (out.size() == state.stretch_begin || out.back() != *unknown_) out.push_back(*unknown_);
     return;
   }

@@ -16,8 +16,8 @@ namespace quire {
 class SentencePiece : public RawEncoder {
  public:
   // Merges count where there are any, else scores. Errors: scores that are not finite or not one for each token; a
-  // merge that does not parse or whose parts or result are no tokens; a byte without a token, or neither byte tokens
-  // nor one for what is unknown; a token too long, or too many ways to merge.
+  // merge that does not parse or whose parts or result are no tokens; neither a token for
+  // a byte nor one for what is unknown; a token too long, or too many ways to merge.
   static Result<std::unique_ptr<SentencePiece>> create(const Vocab& vocab, const TokenizerConfig& config);
 
   void encode(std::string_view text, const Before& before, const Vocab& vocab, EncodeState& state) const override;
@@ -41,8 +41,9 @@ class SentencePiece : public RawEncoder {
   CharSymbols symbols_;
   InnerPairs inner_pairs_;
   MergeRules rules_;
-  std::array<TokenId, 256> byte_tokens_{};
-  std::optional<TokenId> unknown_;  // set where there are no byte tokens
+  static constexpr TokenId kNoToken = -1;
+  std::array<TokenId, 256> byte_tokens_{};  // kNoToken: there is none
+  std::optional<TokenId> unknown_;          // set where a byte has none: what stands for the characters that have it
 };
 
 }  // namespace quire

@@ -5,6 +5,7 @@
 #include "core/utf8.h"
 #include "gguf/metadata.h"
 #include "tokenizer/bpe.h"
+#include "tokenizer/byte_alphabet.h"
 #include "tokenizer/sentencepiece.h"
 #include "tokenizer/unicode.h"
 
@@ -15,10 +16,6 @@ namespace {
 // about half a million ways to merge.
 constexpr std::size_t kMaxTokenBytes = 512;
 constexpr std::size_t kMaxRules = std::size_t{1} << 22;
-
-bool occurs_in_utf8(int byte) {
-  return byte < 0xC0 || (byte >= 0xC2 && byte <= 0xF4);
-}
 
 }  // namespace
 
@@ -142,28 +139,26 @@ class SentencePiece::Builder {
   }
 
   Status find_bytes() {
-    std::array<bool, 256> known{};
-    bool any = false;
-    for (TokenId id = 0; id < vocab_.size(); ++id) {
-      if (vocab_.type(id) != TokenType::kByte || vocab_.bytes(id).size() != 1) continue;
-      const auto byte = static_cast<uint8_t>(vocab_.bytes(id).front());
-      out_.byte_tokens_[byte] = id;
-      known[byte] = any = true;
-    }
-    if (!any) return find_unknown();
+    out_.byte_tokens_.fill(kNoToken);
+    for (TokenId id = 0; id < vocab_.size(); ++id)
+      if (vocab_.type(id) == TokenType::kByte && vocab_.bytes(id).size() == 1)
+        out_.byte_tokens_[static_cast<uint8_t>(vocab_.bytes(id).front())] = id;
     for (int byte = 0; byte < 256; ++byte)
-      if (occurs_in_utf8(byte) && !known[static_cast<std::size_t>(byte)])
-        return file_error("tokenizer.ggml.tokens has no byte token <0x{:02X}>: not every text could be encoded", byte);
+      if (occurs_in_utf8(byte) && out_.byte_tokens_[static_cast<std::size_t>(byte)] == kNoToken)
+        return find_unknown(byte);
     return {};
   }
 
-  Status find_unknown() {
+  // What stands for characters of which a byte (`missing`) is no token.
+  Status find_unknown(int missing) {
     for (TokenId id = 0; id < vocab_.size() && !out_.unknown_; ++id)
       if (vocab_.type(id) == TokenType::kUnknown) out_.unknown_ = id;
     if (config_.unknown && vocab_.contains(*config_.unknown)) out_.unknown_ = static_cast<TokenId>(*config_.unknown);
     if (!out_.unknown_)
       return file_error(
-          "tokenizer.ggml.tokens has neither byte tokens (<0x00>) nor an unknown one: not every text could be encoded");
+          "tokenizer.ggml.tokens has neither a byte token <0x{:02X}> nor an unknown one: not every text could be "
+          "encoded",
+          missing);
     return {};
   }
 

@@ -86,7 +86,14 @@ Result<Encoder> make_byte_level(const Vocab& vocab, const TokenizerConfig& confi
         "model again with a current converter");
   }
   QUIRE_TRY(const Pretokenizer pretokenizer, find_pretokenizer(config.pre));
-  QUIRE_TRY(Bpe bpe, Bpe::create(vocab, config.merges));
+  std::optional<TokenId> unknown;
+  if (config.unknown_byte) {
+    if (!vocab.contains(*config.unknown_byte))
+      return file_error("quire.tokenizer.unknown_byte_token_id is {}, but the vocabulary has {} tokens",
+                        *config.unknown_byte, vocab.size());
+    unknown = static_cast<TokenId>(*config.unknown_byte);
+  }
+  QUIRE_TRY(Bpe bpe, Bpe::create(vocab, config.merges, unknown));
   return Encoder{std::make_unique<ByteLevel>(pretokenizer, std::move(bpe)), pretokenizer.add_bos};
 }
 
@@ -146,6 +153,7 @@ Result<Tokenizer> Tokenizer::create(const TokenizerConfig& given) {
   if (t.add_bos_ && !t.bos_) return file_error("tokenizer.ggml.add_bos_token is set, but there is no bos_token_id");
   if (t.add_eos_ && !t.eos_) return file_error("tokenizer.ggml.add_eos_token is set, but there is no eos_token_id");
   t.find_eog_tokens();
+  QUIRE_CHECKED(t.add_listed_ends(config.ends));
   QUIRE_CHECKED(t.read_strips(config));
   QUIRE_CHECKED(t.build_special_finders(sentencepiece && config.merges.empty()));
   t.chat_template_ = config.chat_template;
@@ -230,6 +238,19 @@ void Tokenizer::find_eog_tokens() {
   // In the harmony format <|end|> closes a message, not the answer.
   if ((has("<|return|>") && has("<|call|>")) || (has("<|calls|>") && has("<|flush|>"))) remove("<|end|>");
   if (has("<|tool_response>")) remove("</s>");
+}
+
+// Those that a file lists end an answer whatever their texts are.
+Status Tokenizer::add_listed_ends(std::span<const int32_t> ids) {
+  for (const int32_t id : ids) {
+    if (!vocab_.contains(id))
+      return file_error("quire.tokenizer.end_token_ids has the id {}, but the vocabulary has {} tokens", id,
+                        vocab_.size());
+    eog_.push_back(id);
+  }
+  std::sort(eog_.begin(), eog_.end());
+  eog_.erase(std::unique(eog_.begin(), eog_.end()), eog_.end());
+  return {};
 }
 
 // `marks_are_spaces`: user-defined tokens with ▁ are what spaces in the text become, not only marks in it. llama.cpp's

@@ -106,6 +106,7 @@ class Tokenizer {
   Status read_special_ids(const TokenizerConfig& config);
   Status read_strips(const TokenizerConfig& config);
   void find_eog_tokens();
+  Status add_listed_ends(std::span<const int32_t> ids);
   Status build_special_finders(bool marks_are_spaces);
   std::string_view stripped(std::string_view text, TokenId before, TokenId behind) const;
 

@@ -56,6 +56,12 @@ struct TokenizerConfig {
 
   std::optional<int64_t> bos, eos, eot, eom, unknown, padding;
   std::optional<int64_t> fim_prefix, fim_suffix, fim_middle, fim_pad, fim_repo, fim_separator;
+  // Further tokens that end an answer: the key quire.tokenizer.end_token_ids, which `quire convert` writes where a
+  // folder names more than the keys above can.
+  std::vector<int32_t> ends;
+  // Of byte-level BPE: what becomes of a byte that is no token. Without it (and in other programs' files) nothing does.
+  // The key quire.tokenizer.unknown_byte_token_id.
+  std::optional<int64_t> unknown_byte;
   std::optional<bool> add_bos, add_eos;
   std::vector<int32_t> suppress_tokens;
 

@@ -63,9 +63,9 @@ TEST_F(Inspect, SaysWhetherTheMtpBlockIsWhole) {
 }
 
 TEST_F(Inspect, NamesTensorsThatNothingReads) {
-  const std::string more = edited("more.gguf", {.add = {{"v.patch.weight", {8}}, {"blk.9.x", {1}}}});
+  const std::string more = edited("more.gguf", {.add = {{"v.patch.weight", {8}}, {"mm.0.weight", {1}}}});
   EXPECT_THAT(text(more), HasSubstr("note: nothing reads 2 of the tensors; the first is v.patch.weight\n"));
-  EXPECT_EQ(object(more).at("unread_tensors"), json({"v.patch.weight", "blk.9.x"}));
+  EXPECT_EQ(object(more).at("unread_tensors"), json({"v.patch.weight", "mm.0.weight"}));
 }
 
 TEST_F(Inspect, SaysWhyAModelCannotBeRun) {
@@ -74,6 +74,53 @@ TEST_F(Inspect, SaysWhyAModelCannotBeRun) {
       "tensor blk.1.attn_sinks.weight: attention sinks are not supported for the architecture qwen35";
   EXPECT_THAT(text(sinks), HasSubstr("note: cannot be run: " + problem + "\n"));
   EXPECT_EQ(object(sinks).at("problem"), problem);
+}
+
+// What run refuses inspect says no of, in the same words, whatever is wrong with the file.
+TEST_F(Inspect, JudgesAsRunDoes) {
+  using gguf::Writer;
+  const auto with_key = [](const std::string& key, std::function<void(Writer&)> add) {
+    return GgufEdit{.drop = {key}, .metadata = std::move(add)};
+  };
+  const auto types = [](int32_t type) {
+    return [type](Writer& w) {
+      const std::vector<int32_t> all(333, type);
+      w.add_array("tokenizer.ggml.token_type", std::span<const int32_t>(all));
+    };
+  };
+  const std::pair<GgufEdit, const char*> cases[] = {
+      {with_key("tokenizer.ggml.pre", [](Writer& w) { w.add_string("tokenizer.ggml.pre", "bloom"); }), "'bloom'"},
+      {with_key("tokenizer.ggml.pre", nullptr), "tokenizer.ggml.pre is missing"},
+      {with_key("tokenizer.ggml.token_type", types(5)), "no normal token for any byte"},
+      {with_key("tokenizer.ggml.token_type", types(77)), "token_type[0] is 77"},
+      {with_key("tokenizer.ggml.model", [](Writer& w) { w.add_string("tokenizer.ggml.model", "bert"); }), "'bert'"},
+      {with_key("tokenizer.ggml.model", [](Writer& w) { w.add_string("tokenizer.ggml.model", "llama"); }),
+       "tokenizer.ggml.scores is missing, and no token begins with"},
+      {{.drop = {"tokenizer.ggml.model", "tokenizer.ggml.merges"},
+        .metadata = [](Writer& w) { w.add_string("tokenizer.ggml.model", "llama"); }},
+       "tokenizer.ggml.scores is missing, and so is tokenizer.ggml.merges"},
+      {{.drop = {"tokenizer.ggml.model", "tokenizer.ggml.merges"},
+        .metadata =
+            [](Writer& w) {
+              w.add_string("tokenizer.ggml.model", "llama");
+              const std::vector<float> equal(333, -1000);
+              w.add_array("tokenizer.ggml.scores", std::span<const float>(equal));
+            }},
+       "tokenizer.ggml.scores is -1000 for every token"},
+      {{.add = {{"blk.0.more.weight", {2}}}}, "tensor 'blk.0.more.weight' is read by nothing"},
+  };
+  for (const auto& [edit, problem] : cases) {
+    const std::string file = edited("bad.gguf", edit);
+    const Outcome run = quire("run -p hello -n 2 -m " + file);
+    EXPECT_EQ(run.code, 2) << problem;
+    EXPECT_THAT(run.err, HasSubstr(problem));
+    const json j = object(file);
+    const std::string said = j.at("problem");
+    EXPECT_THAT(said, HasSubstr(problem));
+    EXPECT_THAT(run.err, HasSubstr(said));
+    EXPECT_FALSE(j.at("forecast").at("runs").get<bool>()) << problem;
+    EXPECT_THAT(text(file), HasSubstr("note: cannot be run: "));
+  }
 }
 
 }  // namespace

@@ -158,19 +158,33 @@ TEST_F(ConvertCommand, RefusesTokenizers) {
 
 TEST_F(ConvertCommand, SaysWhatIsLeftOut) {
   write_weights([](auto& t) {
-    for (int i = 0; i < 7; ++i) t.push_back(safe_tensor(fmt::format("extra.{}", i), "U8", {1}, std::vector<char>{'x'}));
     t.push_back(safe_tensor("model.visual.patch_embed.weight", "U8", {1}, std::vector<char>{'x'}));
     t.push_back(safe_tensor("model.layers.0.self_attn.rotary_emb.inv_freq", "F32", {1}, std::vector<float>{1}));
   });
   const Outcome o = shell(command("--name 'a name'"));
   ASSERT_EQ(o.code, 0) << o.err;
   EXPECT_THAT(o.out, HasSubstr("note: 1 vision and audio tensors are left out"));
-  EXPECT_THAT(o.out, HasSubstr("note: 7 tensors of the folder are not understood and left out: extra.0, extra.1, "
-                               "extra.2, extra.3, extra.4, ...\n"));
   EXPECT_THAT(o.out, HasSubstr("named a name"));
   const json summary = json::parse(shell(command("--json")).out);
-  EXPECT_EQ(summary.at("unused").size(), 7u);
+  EXPECT_EQ(summary.at("notes").size(), 1u);
   EXPECT_EQ(summary.at("architecture"), "qwen3");
+}
+
+// What is in a folder and is not computed: one judgement of all commands.
+TEST_F(ConvertCommand, RefusesWhatWouldNotBeComputed) {
+  write_weights([](auto& t) {
+    t.push_back(safe_tensor("model.layers.1.mlp.up_proj.pre_quant_scale", "F32", {1}, std::vector<float>{2}));
+    for (int i = 0; i < 7; ++i) t.push_back(safe_tensor(fmt::format("more.{}", i), "U8", {1}, std::vector<char>{'x'}));
+  });
+  const std::string reason =
+      "tensor 'model.layers.1.mlp.up_proj.pre_quant_scale' of the checkpoint would not be computed, and 7 more: "
+      "activations are multiplied by it (AWQ of ModelOpt), which is not supported";
+  expect_refused("convert", reason);
+  for (const char* as : {"run -p hello -n 2 -m ", "serve --port 0 -m ", "inspect "}) {
+    const Outcome o = shell(fmt::format(QUIRE_PROGRAM " {}{}", as, folder_.path()));
+    EXPECT_EQ(o.code, 2) << as;
+    EXPECT_THAT(o.err, HasSubstr(reason)) << as;
+  }
 }
 
 // A file that may not grow is as a full disk.

@@ -97,7 +97,6 @@ TEST(Glm4Moe, LeavesItsPredictionBlockOut) {
   convert::ConvertSummary summary;
   const gguf::File file = converted(folder, &summary);
   EXPECT_THAT(summary.notes, ElementsAre("1 MTP tensors are left out"));
-  EXPECT_TRUE(summary.unused.empty());
   EXPECT_EQ(*file.get_u32("glm4moe.block_count"), 3u);
 }
 

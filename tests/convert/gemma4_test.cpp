@@ -139,7 +139,6 @@ TEST(Gemma4, LeavesKeysThatNothingReadsOut) {
   convert::ConvertSummary summary;
   const gguf::File file = converted(folder, &summary);
   EXPECT_THAT(summary.notes, ElementsAre(HasSubstr("3 tensors of keys and values are left out")));
-  EXPECT_TRUE(summary.unused.empty());
   EXPECT_EQ(file.find_tensor("blk.5.attn_k.weight"), nullptr);
 }
 
@@ -228,7 +227,6 @@ TEST(Gemma4, LeavesImagesAndSoundOut) {
   convert::ConvertSummary summary;
   (void)converted(folder, &summary);
   EXPECT_THAT(summary.notes, ElementsAre(HasSubstr("4 vision and audio tensors are left out")));
-  EXPECT_TRUE(summary.unused.empty());
 }
 
 // Codes of experts bring a factor for each: the weight of an expert is multiplied into that of its down matrix.

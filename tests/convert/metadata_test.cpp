@@ -9,6 +9,7 @@
 #include "convert/metadata.h"
 #include "convert/support.h"
 #include "gguf/reader.h"
+#include "tokenizer/tokenizer.h"
 
 namespace quire::test {
 namespace {
@@ -103,7 +104,7 @@ TEST(ConvertTokens, IdsAndTemplates) {
   config["eos_token_id"] = 0;  // tokenizer_config.json counts
   folder.write_json("config.json", config);
   folder.write_json("generation_config.json", {{"pad_token_id", 331},
-                                               {"eos_token_id", {332, 5, 6, 7}},
+                                               {"eos_token_id", {332, 5, 6, 7, 333, 5}},
                                                {"temperature", 0.6},
                                                {"top_k", 20},
                                                {"top_p", 0.95},
@@ -115,8 +116,10 @@ TEST(ConvertTokens, IdsAndTemplates) {
   EXPECT_EQ(f.get_u32("tokenizer.ggml.eot_token_id").value(), 5u);
   EXPECT_EQ(f.get_u32("tokenizer.ggml.eom_token_id").value(), 6u);
   EXPECT_EQ(f.get_u32("tokenizer.ggml.padding_token_id").value(), 331u);
-  EXPECT_THAT(s.notes,
-              ElementsAre(HasSubstr("chat template 'not-a-key' is left out"), HasSubstr("eos_token_id 7 is left out")));
+  EXPECT_THAT(f.get_i32_array("quire.tokenizer.end_token_ids").value(), ElementsAre(7, 0))
+      << "no other key is left for these";
+  EXPECT_THAT(s.notes, ElementsAre(HasSubstr("chat template 'not-a-key' is left out"),
+                                   HasSubstr("eos_token_id 333 is outside the vocabulary")));
   EXPECT_EQ(f.get_bool("tokenizer.ggml.add_bos_token").value(), false);
   EXPECT_EQ(f.get_string("tokenizer.chat_template").value(), "new");
   EXPECT_EQ(f.get_string("tokenizer.chat_template.tool_use").value(), "tools");
@@ -127,6 +130,44 @@ TEST(ConvertTokens, IdsAndTemplates) {
   EXPECT_EQ(f.get_f32("general.sampling.temp").value(), 0.6F);
   EXPECT_EQ(f.get_i32("general.sampling.top_k").value(), 20);
   EXPECT_EQ(f.get_f32("general.sampling.penalty_repeat").value(), 1.05F);
+}
+
+// The ends that a tokenizer of the file knows, from a number or a list in either file, at either level of config.json.
+TEST(ConvertTokens, EndsOfAnswers) {
+  const TinyModel m = model("tiny-qwen35");
+  const HfFolder folder(m);
+  const auto ends = [&](const json& generation, const json& config, const json& text) {
+    json inner = hf_config(m), outer;
+    inner.erase("eos_token_id");
+    outer = {{"architectures", inner["architectures"]}, {"text_config", inner}};
+    if (!config.is_null()) outer["eos_token_id"] = config;
+    if (!text.is_null()) outer["text_config"]["eos_token_id"] = text;
+    folder.write_json("config.json", outer);
+    folder.write_json("generation_config.json",
+                      generation.is_null() ? json::object() : json{{"eos_token_id", generation}});
+    const gguf::File f = converted(folder);
+    const Tokenizer t = std::move(Tokenizer::load(f)).value();
+    std::vector<TokenId> found;
+    for (TokenId id = 1; id < 100; ++id)
+      if (t.is_eog(id)) found.push_back(id);
+    folder.remove("m.gguf");
+    return found;
+  };
+  EXPECT_THAT(ends(nullptr, nullptr, nullptr), IsEmpty());
+  EXPECT_THAT(ends(5, nullptr, nullptr), ElementsAre(5));
+  EXPECT_THAT(ends(json::array({5}), nullptr, nullptr), ElementsAre(5));
+  EXPECT_THAT(ends(nullptr, 6, nullptr), ElementsAre(6));
+  EXPECT_THAT(ends(nullptr, nullptr, 7), ElementsAre(7));
+  EXPECT_THAT(ends(nullptr, json::array({6, 9}), json::array({7, 8})), ElementsAre(6, 7, 8, 9));
+  EXPECT_THAT(ends(5, 6, 7), ElementsAre(5, 6, 7));
+  json many = json::array();
+  std::vector<TokenId> all;
+  for (TokenId id = 1; id <= 40; ++id) {
+    many.push_back(id);
+    all.push_back(id);
+  }
+  EXPECT_EQ(ends(many, nullptr, nullptr), all);
+  EXPECT_THAT(ends({5, "6", -1, 1.5, 1e9, nullptr}, "8", json::object()), ElementsAre(5)) << "what is no id is none";
 }
 
 TEST(ConvertTokens, BosFromThePostProcessor) {

@@ -47,7 +47,6 @@ TEST_P(QuantisedCheckpoint, HoldsTheSameValues) {
   folder.write("model.safetensors", safetensors_file(quantised));
   convert::ConvertSummary summary;
   const gguf::File got = convert_folder(folder, "quantised.gguf", &summary);
-  EXPECT_TRUE(summary.unused.empty()) << summary.unused.front();
 
   const bool nvfp4 = c.layout == Layout::kModelOpt || c.layout == Layout::kCompressedTensors;
   int64_t kept = 0;

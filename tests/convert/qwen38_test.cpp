@@ -298,7 +298,6 @@ TEST(Qwen38, ReadsMixedPrecision) {
   folder.write("model.safetensors", safetensors_file(quantised));
   convert::ConvertSummary summary;
   const gguf::File got = convert_folder(folder, "quantised.gguf", &summary);
-  EXPECT_THAT(summary.unused, IsEmpty());
   int nvfp4 = 0;
   for (const gguf::TensorInfo& a : want.tensors()) {
     const gguf::TensorInfo* b = got.find_tensor(a.name);

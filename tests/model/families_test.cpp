@@ -99,12 +99,29 @@ TEST(Routers, AreCheckedAgainstTheirExperts) {
   EXPECT_EQ(glm.with("expert_gating_func", 1u), "") << "a softmax";
 }
 
-TEST(Unread, TensorsAreListed) {
+TEST(Unread, TensorsThatChangeNothingAreListed) {
   const Edited dense("tiny-qwen3");
-  const Opened o = dense.open({.add = {{"blk.1.attn_q.input_scale", {1}}, {"vision.weight", {8}}, {"blk.9.x", {1}}}});
+  const Opened o = dense.open({.add = {{"blk.1.attn_q.input_scale", {1}},
+                                       {"v.blk.0.attn_q.weight", {8}},
+                                       {"mm.0.weight", {8}},
+                                       {"a.conv1d.0.weight", {8}},
+                                       {"blk.2.attn_rot_embd.weight", {8}}}});
   ASSERT_EQ(o.error(), "");
-  EXPECT_THAT((*o.model)->unread(), testing::ElementsAre("vision.weight", "blk.9.x"))
+  EXPECT_THAT((*o.model)->unread(), testing::ElementsAre("v.blk.0.attn_q.weight", "mm.0.weight", "a.conv1d.0.weight",
+                                                         "blk.2.attn_rot_embd.weight"))
       << "factors of static activations belong to their matrix";
+}
+
+TEST(Unread, OtherTensorsAreRefusedByName) {
+  const Edited dense("tiny-qwen3"), experts("tiny-qwen3moe"), delta("tiny-qwen35"), gemma("tiny-gemma4e");
+  for (const char* name : {"vision.weight", "blk.9.x", "token_embd_norm.weight", "output_norm.bias",
+                           "blk.1.attn_norm.bias", "blk.0.attn_q_b.weight", "blk.0.ffn_gate.weight_scale_2"})
+    for (const Edited* file : {&dense, &experts, &delta})
+      EXPECT_THAT(file->error({.add = {{name, {4}}}}), HasSubstr(fmt::format("tensor '{}' is read by nothing", name)));
+  // Layers that attend to the keys of others leave theirs alone, with what belongs to them, and nothing else.
+  EXPECT_EQ(gemma.error({.add = {{"blk.3.attn_k.weight", {96, 128}}, {"blk.3.attn_k.scale", {1}}}}), "");
+  EXPECT_THAT(gemma.error({.add = {{"blk.3.attn_k.shift", {1}}}}),
+              HasSubstr("'blk.3.attn_k.shift' is read by nothing"));
 }
 
 // Some writers name the factors of a matrix after the tensor, not after what it is called without ".weight".

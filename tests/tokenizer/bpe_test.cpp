@@ -139,6 +139,25 @@ TEST(Bpe, SameAsTheDefinition) {
   }
 }
 
+// Beside the library `tokenizers`: what is no token is gone before anything merges, or unknown.
+TEST(Bpe, BytesThatAreNoTokens) {
+  VocabBuilder b("gpt-2");
+  const TokenId ab = b.merge("a", "b"), abc = b.merge("ab", "c"), unknown = b.control("<unk>");
+  b.config().token_types['q'] = b.config().token_types[0xC3] = static_cast<int32_t>(TokenType::kUnused);
+  const Tokenizer dropping = b.build();
+  const std::pair<const char*, Ids> dropped[] = {{"aqb", {ab}},  {"abqc", {abc}},    {"q", {}},
+                                                 {"qqab", {ab}}, {"\u00e9", {0xA9}}, {"abc", {abc}},
+                                                 {"qa", {'a'}},  {"", {}},           {"a q b", {'a', ' ', ' ', 'b'}}};
+  for (const auto& [text, ids] : dropped) EXPECT_EQ(dropping.encode(text), ids) << text;
+  EXPECT_EQ(dropping.encode(std::string(5000, 'q')), Ids{}) << "where words are remembered";
+  b.config().unknown_byte = unknown;
+  const Tokenizer naming = b.build();
+  const std::pair<const char*, Ids> named[] = {
+      {"aqb", {'a', unknown, 'b'}},     {"abqc", {ab, unknown, 'c'}}, {"q", {unknown}},
+      {"qqab", {unknown, unknown, ab}}, {"\u00e9", {unknown, 0xA9}},  {"abc", {abc}}};
+  for (const auto& [text, ids] : named) EXPECT_EQ(naming.encode(text), ids) << text;
+}
+
 TEST(Bpe, BadMergesAreRefused) {
   struct Case {
     const char* merge;

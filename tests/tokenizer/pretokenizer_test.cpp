@@ -48,6 +48,8 @@ struct Pattern {
 const Pattern kPatterns[] = {
     {Splitter::kGpt2, "gpt-2",
      R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^{S}\p{L}\p{N}]+|[{S}]+(?![^{S}])|[{S}]+)"},
+    {Splitter::kGpt2Digits, "smollm",
+     R"(\p{N}|'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?[^{S}\p{L}\p{N}]+|[{S}]+(?=\p{N})|[{S}]+(?![^{S}])|[{S}]+)"},
     {Splitter::kLlama3, "llama-bpe",
      R"('[sS\x{17F}]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD]|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}|)"
      R"( ?[^{S}\p{L}\p{N}]+[\r\n]*|[{S}]*[\r\n]+|[{S}]+(?![^{S}])|[{S}]+)"},
@@ -199,6 +201,14 @@ TEST(Pretokenizer, Words) {
       {Splitter::kGpt2, "a  b\n\nc ", {"a", " ", " b", "\n", "\n", "c", " "}},
       {Splitter::kGpt2, "12345 678", {"12345", " 678"}},
       {Splitter::kGpt2, "\tx", {"\t", "x"}},
+      // What tokenizers' Digits and ByteLevel make of it.
+      {Splitter::kGpt2Digits, "12345 678", {"1", "2", "3", "4", "5", " ", "6", "7", "8"}},
+      {Splitter::kGpt2Digits, "a  7 b", {"a", "  ", "7", " b"}},
+      {Splitter::kGpt2Digits, "x   9", {"x", "   ", "9"}},
+      {Splitter::kGpt2Digits, "it's 3's", {"it", "'s", " ", "3", "'s"}},
+      {Splitter::kGpt2Digits, "\n\n4\n5 ", {"\n\n", "4", "\n", "5", " "}},
+      {Splitter::kGpt2Digits, "   1   a", {"   ", "1", "  ", " a"}},
+      {Splitter::kGpt2Digits, "٣٤ ½ x!!1??", {"٣", "٤", " ", "½", " x", "!!", "1", "??"}},
       {Splitter::kLlama3, "12345 678", {"123", "45", " ", "678"}},
       {Splitter::kLlama3, "DON'T we'LL", {"DON", "'T", " we", "'LL"}},
       {Splitter::kLlama3, "it'\u017F it'\u017Ft", {"it", "'\u017F", " it", "'\u017F", "t"}},
@@ -224,7 +234,7 @@ TEST(Pretokenizer, Words) {
 
 TEST(Pretokenizer, NamesAndFlags) {
   for (const char* name : {"gpt-2", "mpt", "llama-bpe", "llama3", "falcon3", "qwen2", "deepseek-r1-qwen", "qwen35",
-                           "tekken", "gpt-4o", "glm4", "chatglm-bpe", "dbrx"}) {
+                           "tekken", "gpt-4o", "smollm", "glm4", "chatglm-bpe", "dbrx"}) {
     ASSERT_TRUE(find_pretokenizer(name).ok()) << name;
     EXPECT_EQ(find_pretokenizer(name)->name, name);
   }

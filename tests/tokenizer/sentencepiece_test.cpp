@@ -243,7 +243,22 @@ TEST(SentencePiece, UnknownTokenWithoutBytes) {
   EXPECT_THAT(t->encode("xyzx<unk>y", kBare), ElementsAre(3, 4, 0, 4, 0, 3, 0));
   c.token_types[0] = 3;
   c.unknown = -1;
-  EXPECT_THAT(Tokenizer::create(c).error().message, HasSubstr("neither byte tokens"));
+  EXPECT_THAT(Tokenizer::create(c).error().message, HasSubstr("neither a byte token <0x00>"));
+}
+
+// Beside the library `tokenizers` with byte_fallback and fuse_unk: a character of which a byte is no token is unknown
+// as a whole, and a run of such characters is one token.
+TEST(SentencePiece, UnknownTokenWhereAByteIsMissing) {
+  PieceBuilder b;
+  b.config().space_prefix = SpacePrefix::kNever;
+  const TokenId x = b.add("x", -1), e = b.add("é", -2), unk = PieceBuilder::kUnk;
+  b.config().token_types[byte_token(0x80)] = static_cast<int32_t>(TokenType::kUnused);
+  const Tokenizer t = b.build();
+  EXPECT_THAT(t.encode("xÀx", kBare), ElementsAre(x, unk, x));
+  EXPECT_THAT(t.encode("ĀĀ", kBare), ElementsAre(unk));
+  EXPECT_THAT(t.encode("xĀé", kBare), ElementsAre(x, unk, e));
+  EXPECT_THAT(t.encode("ÀĀ", kBare), ElementsAre(unk));
+  EXPECT_THAT(t.encode("x€Ā", kBare), ElementsAre(x, byte_token(0xE2), byte_token(0x82), byte_token(0xAC), unk));
 }
 
 TEST(SentencePiece, RunsOfNewlinesInGemma4) {
@@ -338,9 +353,15 @@ TEST(SentencePiece, HostileConfigs) {
       {"many scores", [](auto& b) { b.config().scores.push_back(0); }, "scores has 261 entries for 260 tokens"},
       {"NaN", [&](auto& b) { b.config().scores[7] = nan; }, "scores[7] is nan"},
       {"infinite", [&](auto& b) { b.config().scores[7] = -inf; }, "scores[7] is -inf"},
-      {"missing byte", [](auto& b) { b.config().token_types[byte_token(0x80)] = 1; }, "no byte token <0x80>"},
+      {"missing byte",
+       [](auto& b) {
+         b.config().token_types[byte_token(0x80)] = 1;
+         b.config().token_types[0] = 3;
+         b.config().unknown = -1;
+       },
+       "neither a byte token <0x80> nor an unknown one"},
       {"no bytes", [](auto& b) { std::fill_n(b.config().token_types.begin(), 260, 1), b.config().unknown = -1; },
-       "neither byte tokens"},
+       "neither a byte token <0x00> nor an unknown one"},
       {"long token", [](auto& b) { b.add(std::string(513, 'a'), 0); }, "tokens[260] has 513 bytes"},
       {"merge", [](auto& b) { b.merge("xx"); }, "merges[0] is 'xx'; a merge is two texts"},
       {"unknown part", [](auto& b) { b.merge("x y"); }, "but 'y' is no token"},

@@ -152,6 +152,18 @@ TEST(Tokenizer, EndOfGeneration) {
   for (const TokenId id : {end, other, TokenId{'a'}, -1, 99999}) EXPECT_FALSE(t.is_eog(id)) << t.token_text(id);
 }
 
+TEST(Tokenizer, EndsThatAFileLists) {
+  VocabBuilder b;
+  const TokenId eos = b.control("custom"), one = b.control("<one>"), end = b.control("<|end|>"),
+                ret = b.control("<|return|>"), call = b.control("<|call|>");
+  b.config().eos = eos;
+  b.config().ends = {one, 'x', one, end};
+  const Tokenizer t = b.build();
+  for (const TokenId id : {eos, one, TokenId{'x'}, end, ret, call}) EXPECT_TRUE(t.is_eog(id)) << t.token_text(id);
+  EXPECT_FALSE(t.is_eog('y'));
+  EXPECT_EQ(t.eog_tokens().size(), 6u) << "each once";
+}
+
 TEST(Tokenizer, HostileConfigs) {
   struct Case {
     const char* name;
@@ -168,8 +180,14 @@ TEST(Tokenizer, HostileConfigs) {
       {"negative type", [](VocabBuilder& b) { b.config().token_types[7] = -1; }, "token_type[7] is -1"},
       {"duplicate", [](VocabBuilder& b) { b.add("a", 1); }, "tokens 97 and 256 have the same text 'a'"},
       {"made duplicate", [](VocabBuilder& b) { b.add("[EMPTY_257]", 1), b.add("", 1); }, "tokens 256 and 257"},
-      {"missing byte", [](VocabBuilder& b) { b.config().tokens[' '] = "gone"; }, "for the byte 0x20"},
-      {"byte is control", [](VocabBuilder& b) { b.config().token_types[200] = 3; }, "for the byte 0xC8"},
+      {"no bytes", [](VocabBuilder& b) { std::fill_n(b.config().token_types.begin(), 256, 3); }, "for any byte"},
+      {"unknown byte", [](VocabBuilder& b) { b.config().unknown_byte = 256; }, "unknown_byte_token_id is 256"},
+      {"ends",
+       [](VocabBuilder& b) {
+         b.config().ends = {5, 256};
+       },
+       "end_token_ids has the id 256"},
+      {"negative end", [](VocabBuilder& b) { b.config().ends = {-1}; }, "end_token_ids has the id -1"},
       {"bos", [](VocabBuilder& b) { b.config().bos = 256; }, "bos_token_id is 256, but the vocabulary has 256"},
       {"eos", [](VocabBuilder& b) { b.config().eos = -2; }, "eos_token_id is -2"},
       {"eot", [](VocabBuilder& b) { b.config().eot = int64_t{1} << 40; }, "eot_token_id is 1099511627776"},
