@@ -15,8 +15,17 @@ import unittest
 import urllib.request
 
 from browser import find_browser
+from page_features_test import (  # noqa: F401, to be found beside those of this file
+    Branches,
+    Buttons,
+    Files,
+    Lists,
+    LongAnswers,
+    Phones,
+    Settings,
+)
 from page_harness import DONE, PageTest, Serve, Setting, close_setting, open_setting
-from page_text_test import Injection, Markdown  # noqa: F401, to be found beside those of this file
+from page_text_test import Injection, Markdown  # noqa: F401, likewise
 from scripted_upstream import BREAK, Failure, call, finish, reasoning, text
 
 
@@ -320,6 +329,8 @@ class Looks(PageTest):
         "## A small table\n\nSome *prose* with `code`, and a [link](https://example.org/):\n\n"
         "| name | size | what for |\n|:--|--:|---|\n| norm | 12 | scales rows |\n"
         "| gemm | 4096 | multiplies matrices |\n\n"
+        "The mean \\(\\mu = \\frac{1}{n}\\sum_{i=1}^{n} x_i\\) and\n\n$$\n\\sigma^2 = \\int_{-\\infty}^{\\infty}"
+        "(x - \\mu)^2 f(x)\\,dx = \\begin{pmatrix} a & b \\\\ c & d \\end{pmatrix}\n$$\n\n"
         "1. First **this**\n2. then that:\n   - one\n   - two\n\n> A word by somebody.\n\n"
         "```python\ndef answer(question: str, seed: int = 7) -> str:\n"
         "    return model.generate(question, seed=seed)\n```\n\nThat is all."
@@ -349,7 +360,7 @@ class Looks(PageTest):
         self.assertEqual(wide, [])
 
     def test_widths_and_themes(self):
-        for width in (360, 768, 1400):
+        for width in (360, 390, 768, 1280, 1400):
             for dark in (False, True):
                 with self.subTest(width=width, dark=dark):
                     page = self.open(width=width, height=800, dark=dark)
@@ -397,7 +408,7 @@ class Looks(PageTest):
         self.assertEqual(self.upstream.requests[0]["messages"][0]["content"], "one\ntwo")
         page.evaluate("document.activeElement.blur()")
         seen = []
-        for _ in range(16):
+        for _ in range(24):
             page.press("Tab")
             seen.append(page.evaluate("document.activeElement.id || document.activeElement.getAttribute('aria-label')"))
         wanted = ("new-chat", "export", "clear", "theme", "open-settings", "Copy", "Edit", "Retry", "prompt")

@@ -34,10 +34,15 @@ ATTACKS = [
     '<base href="https://example.org/">',
     "<form action=https://example.org><input name=a></form>",
     "\u0000<script>alert(1)</script>",
+    "\\(\\text{<img src=x onerror=alert(1)>}\\)",
+    "$$\\href{javascript:alert(1)}{x}$$",
+    "\\[\\operatorname{<script>alert(1)</script>}\\]",
+    "```js\n'<img src=x onerror=alert(1)>' // <script>alert(1)</script>\n```",
 ]
 HARMLESS = (
     "p h1 h2 h3 h4 h5 h6 ul ol li code pre em strong del a blockquote hr table thead tbody tr th td figure "
-    "figcaption span button div svg use"
+    "figcaption span button div svg use math mrow mi mn mo mtext mspace msup msub msubsup mover munder munderover mfrac "
+    "msqrt mroot mtable mtr mtd mstyle"
 ).split()
 
 

@@ -8,11 +8,15 @@ function openCall() {
   return chat.messages[at].calls?.find((c) => c && !told.has(c.id));
 }
 
-function send(text) {
+// `fork`: the other ways on from where the message goes (branches.js).
+function send(text, files, fork) {
   const call = openCall();
-  if (call) chat.messages.push({ role: "tool", call: call.id, name: call.name, content: text });
-  else chat.messages.push({ role: "user", content: text });
-  chat.title ||= text.trim().split("\n")[0].slice(0, 80);
+  const message = call ? { role: "tool", call: call.id, name: call.name } : { role: "user" };
+  message.content = text;
+  if (files.length > 0) message.files = files;
+  if (fork) message.fork = fork;
+  chat.messages.push(message);
+  chat.title ||= (text.trim() || files[0]?.name || "").split("\n")[0].slice(0, LONGEST_TITLE);
   notify("");
   scrollDown();
   if (openCall()) {
@@ -26,11 +30,15 @@ function send(text) {
 
 function retry(message) {
   if (running) return notify("An answer is being written. Esc stops it.");
-  chat.messages.length = chat.messages.indexOf(message);
-  generate(chat);
+  generate(chat, beginBranch(chat, chat.messages.indexOf(message)));
 }
 
-// What follows an edited message was an answer to another one.
+function goOn(message) {
+  if (running) return notify("An answer is being written. Esc stops it.");
+  answer(chat, message);
+}
+
+// What follows an edited message was an answer to another one: it stays, as another branch.
 function edit(message) {
   if (running) return notify("An answer is being written. Esc stops it.");
   const view = viewOf(message);
@@ -41,9 +49,10 @@ function edit(message) {
   };
   const save = () => {
     if (area.value.trim() === "") return;
-    chat.messages.length = chat.messages.indexOf(message);
-    if (chat.messages.length === 0) chat.title = "";
-    send(area.value);
+    if (running) return notify("An answer is being written. Esc stops it.");
+    const fork = beginBranch(chat, chat.messages.indexOf(message));
+    if (chat.messages.length === 0 && !chat.renamed) chat.title = "";
+    send(area.value, message.files ?? [], fork);
     $("prompt").focus();
   };
   const editor = make("div", { class: "editor" }, area, make("div", {},
@@ -60,32 +69,19 @@ function onEditorKey(event, save, cancel) {
   if (event.key === "Escape") {
     event.stopPropagation();
     cancel();
-  } else if (event.key === "Enter" && !event.shiftKey) {
+  } else if (event.key === "Enter" && !event.shiftKey && !touch.matches) {
     event.preventDefault();
     save();
   }
 }
 
-// With a message goes what answers it.
 function remove(message) {
   if (running) return notify("An answer is being written. Esc stops it.");
-  const at = chat.messages.indexOf(message);
-  let end = at + 1;
-  const gone = { user: ["assistant", "tool"], assistant: ["tool"], tool: [] }[message.role];
-  while (gone.includes(chat.messages[end]?.role)) ++end;
-  chat.messages.splice(at, end - at);
+  withoutMessage(message);
   if (chat.messages.length === 0) deleteChat(chat.id);
   else saveChat(chat);
   showMessages();
   $("prompt").focus();
-}
-
-function exportChats() {
-  const chats = listedChats().map((c) => readChat(c.id)).filter((c) => c);
-  const text = JSON.stringify({ quire: "chats", chats }, null, 2);
-  const url = URL.createObjectURL(new Blob([text], { type: "application/json" }));
-  make("a", { href: url, download: "quire-chats.json" }).click();
-  setTimeout(() => URL.revokeObjectURL(url), 10_000);
 }
 
 async function clearChats() {

@@ -1,9 +1,10 @@
 // ---- The server ---------------------------------------------------------------------------------------------------
 
 class ServerError extends Error {
-  constructor(status, message) {
+  constructor(status, message, code) {
     super(message);
     this.status = status;
+    this.code = code;
   }
 }
 
@@ -19,7 +20,7 @@ async function errorOf(response) {
   const text = await response.text().catch(() => "");
   try {
     const { error } = JSON.parse(text);
-    return new ServerError(response.status, error.message ?? String(error));
+    return new ServerError(response.status, error.message ?? String(error), error.code);
   } catch {
     const line = `The server answered ${response.status} ${response.statusText}. `;
     return new ServerError(response.status, line + text.slice(0, 500));
@@ -63,20 +64,25 @@ async function* eventsOf(response) {
 
 // ---- A request and its answer -------------------------------------------------------------------------------------
 
-const NUMBERS = ["temperature", "top_p", "max_tokens", "seed"];
-const DEFAULTS = { system: "", reasoning_effort: "", speculative: true, tools: "" };
+const SAMPLING = [
+  "temperature", "top_p", "top_k", "min_p", "presence_penalty", "frequency_penalty", "repetition_penalty",
+];
+const NUMBERS = [...SAMPLING, "max_tokens", "seed"];
+const DEFAULTS = { system: "", reasoning_effort: "", speculative: true, tools: "", schema: "", extra: "" };
 for (const name of NUMBERS) DEFAULTS[name] = "";
 
-function toolsOf(settings) {
-  if (settings.tools.trim() === "") return undefined;
-  let tools;
+// What a setting holds as JSON, or nothing.
+function jsonSetting(text, what, kind) {
+  if (text.trim() === "") return undefined;
+  let value;
   try {
-    tools = JSON.parse(settings.tools);
+    value = JSON.parse(text);
   } catch (failure) {
-    throw new ServerError(0, "The tools in the settings are no JSON: " + failure.message);
+    throw new ServerError(0, `The ${what} in the settings are no JSON: ${failure.message}`);
   }
-  if (!Array.isArray(tools)) throw new ServerError(0, "The tools in the settings are no JSON list.");
-  return tools;
+  if (value === null || typeof value !== "object" || Array.isArray(value) !== (kind === "list"))
+    throw new ServerError(0, `The ${what} in the settings are no JSON ${kind}.`);
+  return value;
 }
 
 function wireCall(c) {
@@ -84,7 +90,7 @@ function wireCall(c) {
 }
 
 function wireMessage(m) {
-  const out = { role: m.role, content: m.content };
+  const out = { role: m.role, content: withFiles(m) };
   if (m.role === "tool") out.tool_call_id = m.call;
   if (m.reasoning) out.reasoning_content = m.reasoning;
   if (m.calls?.length) out.tool_calls = m.calls.map(wireCall);
@@ -106,9 +112,11 @@ function requestOf(chat) {
   for (const name of NUMBERS) if (s[name] !== "") body[name] = Number(s[name]);
   if (s.reasoning_effort !== "") body.reasoning_effort = s.reasoning_effort;
   if (!s.speculative) body.speculative = false;
-  const tools = toolsOf(s);
+  const tools = jsonSetting(s.tools, "tools", "list");
   if (tools) body.tools = tools;
-  return body;
+  const schema = jsonSetting(s.schema, "words of the schema", "object");
+  if (schema) body.response_format = { type: "json_schema", json_schema: { name: "answer", schema } };
+  return { ...body, ...jsonSetting(s.extra, "more fields", "object"), stream: true };
 }
 
 function addCall(message, delta) {
@@ -134,7 +142,7 @@ function addUsage(message, usage, timing) {
 }
 
 function addEvent(message, event, timing) {
-  if (event.error) throw new ServerError(0, event.error.message ?? String(event.error));
+  if (event.error) throw new ServerError(0, event.error.message ?? String(event.error), event.error.code);
   const choice = event.choices?.[0];
   const delta = choice?.delta ?? {};
   if (delta.content || delta.reasoning_content || delta.tool_calls) timing.first ||= performance.now();
@@ -145,9 +153,13 @@ function addEvent(message, event, timing) {
   if (event.usage && timing.first && choice) addUsage(message, event.usage, timing);
 }
 
+// An answer that says something already is gone on with.
 async function receive(chat, message, signal) {
   const timing = { begun: performance.now(), first: 0 };
-  const body = JSON.stringify(requestOf({ ...chat, messages: chat.messages.slice(0, -1) }));
+  const request = requestOf({ ...chat, messages: chat.messages.slice(0, message.content === "" ? -1 : undefined) });
+  if (message.content !== "") Object.assign(request, { continue_final_message: true, add_generation_prompt: false });
+  delete message.finish;
+  const body = JSON.stringify(request);
   const headers = { "Content-Type": "application/json" };
   const response = await ask("v1/chat/completions", { method: "POST", headers, body, signal });
   try {
@@ -164,10 +176,20 @@ async function receive(chat, message, signal) {
 
 let running = null; // {chat, message, controller}
 
-async function generate(chat) {
+// Where the server says that a conversation does not fit, clients of all kinds know it by this code.
+const TOO_LONG = "context_length_exceeded";
+
+async function generate(chat, fork) {
   const message = { role: "assistant", content: "" };
-  const controller = new AbortController();
+  if (fork) message.fork = fork;
   chat.messages.push(message);
+  await answer(chat, message);
+}
+
+async function answer(chat, message) {
+  const controller = new AbortController();
+  delete message.error;
+  delete message.tooLong;
   running = { chat, message, controller };
   saveChat(chat);
   showMessages();
@@ -178,6 +200,7 @@ async function generate(chat) {
   } catch (failure) {
     if (failure.name === "AbortError") message.finish = "stopped";
     else message.error = failure.message;
+    if (failure.code === TOO_LONG) message.tooLong = true;
     announce(message.error ?? "Stopped");
     if (failure.status === 0) connect();
   }

@@ -3,27 +3,71 @@
 let chat = newChat();
 
 function newChat(settings = store.read("settings", {})) {
-  return { id: newId(), title: "", messages: [], settings: settingsFrom(settings) };
+  return { id: newId(), title: "", renamed: false, messages: [], settings: settingsFrom(settings) };
 }
 
 // What is shown stays where nothing has changed, here and below: the focus may be in it.
 let shownChats = "";
 function showChats() {
-  const list = listedChats();
-  const now = JSON.stringify([chat.id, list.map((c) => [c.id, c.title])]);
+  const list = foundChats($("search").value.trim().toLowerCase());
+  const now = JSON.stringify([chat.id, $("search").value, list.map((c) => [c.id, c.title])]);
   if (now === shownChats) return;
   shownChats = now;
   const items = list.map(chatItem);
-  if (items.length === 0)
-    items.push(make("li", { class: "none" }, "Chats that you have are kept in this browser only."));
+  const none = $("search").value ? "No chat has this." : "Chats that you have are kept in this browser only.";
+  if (items.length === 0) items.push(make("li", { class: "none" }, none));
   $("chat-list").replaceChildren(...items);
+}
+
+// Those with a text in their title or in a message of the path that they show.
+function foundChats(text) {
+  const has = (part) => part.toLowerCase().includes(text);
+  const inMessages = (id) => readChat(id)?.messages.some((m) => has(m.content));
+  return listedChats().filter((c) => text === "" || has(c.title) || inMessages(c.id));
 }
 
 function chatItem(c) {
   const current = c.id === chat.id;
   const properties = { type: "button", class: "open", title: c.title, "aria-current": current ? "true" : false };
   const open = make("button", { ...properties, onclick: () => openChat(c.id) }, c.title || "Untitled");
-  return make("li", { class: current ? "current" : "" }, open, removeButton(c));
+  const rename = iconButton("edit", "Rename " + (c.title || "this chat"), () => renameChat(c, item));
+  const item = make("li", { class: current ? "current" : "" }, open, make("div", { class: "tools" }, rename,
+    removeButton(c)));
+  return item;
+}
+
+function renameChat(c, item) {
+  const field = make("input", { "aria-label": "Name of the chat", maxlength: LONGEST_TITLE });
+  let open = true; // leaving the field, and taking it away, both end the renaming
+  const end = (title) => {
+    if (!open) return;
+    open = false;
+    if (title !== "" && title !== c.title) saveTitle(c.id, title);
+    shownChats = "";
+    showChats();
+  };
+  field.value = c.title;
+  field.addEventListener("blur", () => end(field.value.trim()));
+  field.addEventListener("keydown", (e) => {
+    if (e.isComposing || !["Enter", "Escape"].includes(e.key)) return;
+    e.stopPropagation();
+    end(e.key === "Enter" ? field.value.trim() : "");
+    $("prompt").focus();
+  });
+  item.replaceChildren(field);
+  field.select();
+}
+
+function saveTitle(id, title) {
+  const found = [chat, running?.chat].find((c) => c?.id === id) ?? readChat(id);
+  if (!found) return;
+  Object.assign(found, { title, renamed: true });
+  saveChat(found);
+  showTitle();
+}
+
+function showTitle() {
+  document.title = chat.title ? chat.title + " · Quire" : "Quire";
 }
 
 function removeButton(c) {
@@ -33,7 +77,6 @@ function removeButton(c) {
     deleteChat(c.id);
     if (c.id === chat.id) switchTo(newChat());
   });
-  button.classList.add("remove");
   return button;
 }
 
@@ -48,6 +91,8 @@ function openChat(id) {
 
 function switchTo(next) {
   chat = next;
+  attached = [];
+  showAttached();
   store.write("current", chat.id);
   notify("");
   showSidebar(false);
@@ -71,6 +116,30 @@ function statsText({ prompt, cached, tokens, accepted, rejected, first, rate }) 
   parts.push(`first after ${first.toFixed(2)} s`);
   if (accepted + rejected > 0) parts.push(`${accepted} of ${accepted + rejected} drafts right`);
   return parts.join(" · ");
+}
+
+// What the model has in mind of the chat that is shown: what the server counted with the last answer.
+let contextOf = new Map(); // model -> tokens
+const contextLength = () => contextOf.get($("model").value) ?? 0;
+const usedBy = ({ stats }) => stats.prompt + stats.tokens;
+
+function showGauge() {
+  const counted = chat.messages.findLast((m) => m.stats);
+  const most = contextLength();
+  $("gauge").hidden = !counted || most === 0;
+  if ($("gauge").hidden) return;
+  const used = usedBy(counted);
+  const [meter, text] = $("gauge").children;
+  Object.assign(meter, { max: most, high: 0.85 * most, value: used });
+  text.textContent = `${used.toLocaleString("en")} of ${plural(most, "token")}`;
+}
+
+const WHAT_TO_DO = "The chat is longer than what the model can keep in mind. Begin a new chat, delete messages that " +
+  "are no longer needed, or shorten one with Edit; fewer “Most tokens” in the settings leave more room.";
+
+function isFull(message) {
+  const most = contextLength();
+  return message.tooLong || (message.finish === "length" && message.stats && most > 0 && usedBy(message) >= most);
 }
 
 const FINISHES = { stopped: "Stopped.", length: "Cut: no more tokens were allowed." };
@@ -107,10 +176,14 @@ class AnswerView {
     this.calls = make("div");
     this.waiting = make("div", { class: "waiting" }, make("i"), make("i"), make("i"));
     this.note = make("p", { class: "note" });
+    this.more = make("button", { type: "button", class: "plain more", onclick: () => goOn(message) }, "Continue");
+    this.advice = make("p", { class: "note" }, WHAT_TO_DO);
     this.error = make("div", { class: "error", role: "alert" });
     this.stats = make("span", { class: "stats" });
-    this.foot = make("div", { class: "foot" }, actionsOf(message), this.stats);
-    const parts = [this.reasoning, this.prose, this.calls, this.waiting, this.note, this.error, this.foot];
+    this.branches = branchSwitch(message);
+    this.foot = make("div", { class: "foot" }, this.branches, actionsOf(message), this.stats);
+    const notes = [this.note, this.error, this.advice, this.more];
+    const parts = [this.reasoning, this.prose, this.calls, this.waiting, ...notes, this.foot];
     this.root = make("article", { class: "message assistant", "aria-label": "Answer" }, ...parts);
     this.update();
   }
@@ -121,15 +194,19 @@ class AnswerView {
     this.reasoning.hidden = !m.reasoning;
     this.reasoningTitle.textContent = live && empty ? "Thinking…" : "Thought";
     if (this.reasoningText.textContent !== (m.reasoning ?? "")) this.reasoningText.textContent = m.reasoning ?? "";
-    showMarkdown(this.prose, m.content);
+    showMarkdown(this.prose, m.content, !live);
     showCalls(this.calls, (m.calls ?? []).filter((c) => c));
     this.waiting.hidden = !(live && empty);
     this.note.textContent = live ? "" : FINISHES[m.finish] ?? (empty && !m.error ? "The model said nothing." : "");
     this.note.hidden = this.note.textContent === "";
     this.error.hidden = !m.error;
     this.error.replaceChildren(...(m.error ? [icon("warn"), make("span", {}, m.error)] : []));
+    this.advice.hidden = live || !isFull(m);
+    const cut = ["length", "stopped"].includes(m.finish) && m.content.trim() !== "" && !m.calls?.length;
+    this.more.hidden = live || !cut || isFull(m) || chat.messages.at(-1) !== m;
     this.stats.textContent = m.stats ? statsText(m.stats) : "";
-    this.foot.firstChild.hidden = live;
+    showBranches(this.branches, m);
+    this.foot.hidden = live;
   }
 }
 
@@ -137,12 +214,17 @@ class TextView {
   constructor(message) {
     this.message = message;
     const tool = message.role === "tool";
-    this.body = make("div", { class: "text" }, message.content);
+    this.body = make("div", { class: "text", hidden: message.content === "" }, message.content);
+    this.branches = branchSwitch(message);
     this.root = make("article", { class: "message " + message.role, "aria-label": tool ? "Result of a tool" : "You" },
-      tool ? make("div", { class: "who" }, `${message.name || "The tool"} returned`) : null, this.body,
-      make("div", { class: "foot" }, actionsOf(message)));
+      tool ? make("div", { class: "who" }, `${message.name || "The tool"} returned`) : null,
+      (message.files ?? []).map(fileElement), this.body,
+      make("div", { class: "foot" }, this.branches, actionsOf(message)));
+    this.update();
   }
-  update() {}
+  update() {
+    showBranches(this.branches, this.message);
+  }
 }
 
 function actionsOf(message) {
@@ -170,7 +252,8 @@ function showMessages() {
     view.root.classList.toggle("last", view === shown.at(-1));
   }
   $("empty").hidden = shown.length > 0;
-  document.title = chat.title ? chat.title + " · Quire" : "Quire";
+  showTitle();
+  showGauge();
   showComposer();
   if (bottom) scrollDown();
 }

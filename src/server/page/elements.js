@@ -5,7 +5,7 @@
 
 const $ = (id) => document.getElementById(id);
 
-// An element with properties (`class`, `data`, `on...`, attributes) and children: elements, texts, or nothing.
+// An element with properties (`class`, `on...`, attributes) and children: elements, texts, lists of them, or nothing.
 function make(tag, properties = {}, ...children) {
   const element = document.createElement(tag);
   for (const [name, value] of Object.entries(properties)) {
@@ -13,7 +13,12 @@ function make(tag, properties = {}, ...children) {
     else if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
     else if (value !== false && value !== undefined) element.setAttribute(name, value === true ? "" : value);
   }
-  element.append(...children.filter((c) => c !== undefined && c !== null && c !== ""));
+  return appendAll(element, children.flat());
+}
+
+// One by one: a call takes no more arguments than fit on the stack, and models may write more.
+function appendAll(element, children) {
+  for (const c of children) if (c !== undefined && c !== null && c !== "") element.append(c);
   return element;
 }
 

@@ -42,6 +42,7 @@ function nextTheme() {
 // ---- The frame around it ------------------------------------------------------------------------------------------
 
 const narrow = matchMedia("(max-width: 860px)");
+const touch = matchMedia("(hover: none) and (pointer: coarse)"); // keyboards of phones have no Shift with Enter
 
 function showSidebar(open) {
   document.body.classList.toggle("show-chats", open);
@@ -57,7 +58,7 @@ function showComposer() {
   $("prompt").placeholder = call ? what : "Write a message";
   $("stop").hidden = !running;
   $("send").hidden = Boolean(running);
-  $("send").disabled = $("prompt").value.trim() === "";
+  $("send").disabled = $("prompt").value.trim() === "" && attached.length === 0;
 }
 
 function fitPrompt() {
@@ -69,11 +70,14 @@ function fitPrompt() {
 function onSubmit(event) {
   event.preventDefault();
   const text = $("prompt").value;
-  if (text.trim() === "") return;
+  if (text.trim() === "" && attached.length === 0) return;
   if (running) return notify("An answer is being written. Esc stops it.");
+  const files = attached;
+  attached = [];
   $("prompt").value = "";
   fitPrompt();
-  send(text);
+  showAttached();
+  send(text, files);
 }
 
 function onKey(event) {
@@ -87,9 +91,19 @@ function onKey(event) {
 }
 
 function onPromptKey(event) {
-  if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
+  if (event.key !== "Enter" || event.shiftKey || event.isComposing || touch.matches) return;
   event.preventDefault();
   $("composer").requestSubmit();
+}
+
+// A button that asks for files, of which each may be asked for again.
+function onFiles(id, take) {
+  const field = $(id + "-file");
+  $(id).addEventListener("click", () => field.click());
+  field.addEventListener("change", async () => {
+    if (field.files.length > 0) await take([...field.files]);
+    field.value = "";
+  });
 }
 
 function listen() {
@@ -99,6 +113,9 @@ function listen() {
   $("stop").addEventListener("click", () => { running?.controller.abort(); $("prompt").focus(); });
   $("new-chat").addEventListener("click", () => switchTo(newChat()));
   $("export").addEventListener("click", exportChats);
+  $("search").addEventListener("input", showChats);
+  onFiles("attach", (files) => attach(files));
+  onFiles("import", (files) => importChats(files[0]));
   $("clear").addEventListener("click", clearChats);
   $("theme").addEventListener("click", nextTheme);
   $("open-sidebar").addEventListener("click", () => showSidebar(true));
@@ -128,7 +145,9 @@ async function meet() {
   const room = `${first.id} keeps up to ${plural(first.max_model_len, "token")} in mind.`;
   $("facts").textContent = room + " What you write goes to this server only.";
   const sampling = props.default_generation_settings?.params ?? {};
-  for (const name of ["temperature", "top_p"])
+  contextOf = new Map(models.map((m) => [m.id, m.max_model_len]));
+  showGauge();
+  for (const name of SAMPLING)
     document.querySelector(`[data-setting=${name}]`).placeholder = sampling[name] ?? "";
   document.querySelector("[data-setting=seed]").placeholder = "random";
   document.querySelector("[data-setting=max_tokens]").placeholder = "what fits";

@@ -1,24 +1,66 @@
 // ---- Markdown -----------------------------------------------------------------------------------------------------
-// Lines become blocks, and blocks elements. Blocks remember their source, so that of an answer that grows only the last
-// one is made again. Nothing takes more than time linear in a block, for every nesting up to the deepest that is read.
+// Lines become blocks, and blocks elements. Blocks remember where they begin, so that of an answer that grows only the
+// last ones are read and made again. Nothing takes more than time linear in the text, for every nesting up to the
+// deepest that is read: no pattern looks twice at what it has passed, and what is not there is not looked for again.
 
 const DEEPEST = 6;
-const LONGEST_INLINE = 20000; // characters of one paragraph; beyond it is shown as it is
+const UNSETTLED = 3; // blocks at the end that text behind them may still change
+const LITTLE = 4096; // characters at the end that are made again for every piece that comes
+const MOST_COLUMNS = 60; // of a table; a wider one is shown as it is
 
-const FENCE = /^ {0,3}(`{3,}|~{3,}) *([^`]*)$/;
-const HEADING = /^ {0,3}(#{1,6})(?: +(.*))?$/;
 const ITEM = /^( {0,3})([-*+]|\d{1,9}[.)])( +|$)/;
 const QUOTE = /^ {0,3}> ?/;
-const isRule = (line) => /^ {0,3}(?:-[- ]*-[- ]*-|\*[* ]*\*[* ]*\*|_[_ ]*_[_ ]*_)[-*_ ]*$/.test(line.slice(0, 200));
+
+// A line without the three spaces at most that a mark may have before it.
+const unindented = (line) => line.slice(/^ {0,3}/.exec(line)[0].length);
+
+// How often a line begins with its first character.
+function runOf(line) {
+  let n = 0;
+  while (n < line.length && line[n] === line[0]) ++n;
+  return n;
+}
+
+// {mark, info}: the line that opens a fenced block.
+function fenceOf(line) {
+  const bare = unindented(line);
+  const n = "`~".includes(bare[0] ?? " ") ? runOf(bare) : 0;
+  const info = bare.slice(n).trim();
+  return n < 3 || info.includes("`") ? null : { mark: bare.slice(0, n), info };
+}
+
+// {level, text}
+function headingOf(line) {
+  const bare = unindented(line);
+  const level = bare[0] === "#" ? runOf(bare) : 0;
+  if (level < 1 || level > 6 || (bare.length > level && bare[level] !== " ")) return null;
+  const text = bare.slice(level).trim();
+  let end = text.length;
+  while (end > 0 && text[end - 1] === "#") --end;
+  return { level, text: end === 0 || text[end - 1] === " " ? text.slice(0, end).trimEnd() : text };
+}
+
+function isRule(line) {
+  const bare = unindented(line);
+  if (!"-*_".includes(bare[0] ?? " ")) return false;
+  let marks = 0;
+  for (const c of bare) {
+    if (c === bare[0]) ++marks;
+    else if (c !== " ") return false;
+  }
+  return marks >= 3;
+}
+
 const indentOf = (line) => line.length - line.trimStart().length;
-const beginsBlock = (line) => [FENCE, HEADING, ITEM, QUOTE].some((pattern) => pattern.test(line)) || isRule(line);
+const beginsBlock = (line) =>
+  fenceOf(line) || headingOf(line) || ITEM.test(line) || QUOTE.test(line) || isRule(line);
 
 // The first line after a fenced block that begins at `from`.
 function endOfFence(lines, from) {
-  const fence = FENCE.exec(lines[from])[1];
+  const fence = fenceOf(lines[from]).mark;
   for (let at = from + 1; at < lines.length; ++at) {
     const line = lines[at].trim();
-    if (line.length >= fence.length && line === fence[0].repeat(line.length)) return at + 1;
+    if (line.length >= fence.length && line[0] === fence[0] && runOf(line) === line.length) return at + 1;
   }
   return lines.length;
 }
@@ -48,7 +90,11 @@ function cellsOf(line) {
   const cells = line.trim().replace(/^\|/, "").replace(/([^\\])\|$/, "$1").split(/(?<!\\)\|/);
   return cells.map((cell) => cell.trim().replaceAll("\\|", "|"));
 }
-const isDelimiter = (line) => line.includes("|") && cellsOf(line).every((cell) => /^:?-+:?$/.test(cell));
+function isDelimiter(line) {
+  if (!line.includes("|")) return false;
+  const cells = cellsOf(line);
+  return cells.length <= MOST_COLUMNS && cells.every((cell) => /^:?-+:?$/.test(cell));
+}
 const isTable = (lines, at) => lines[at].includes("|") && at + 1 < lines.length && isDelimiter(lines[at + 1]);
 
 function endWhere(lines, from, ends) {
@@ -57,8 +103,27 @@ function endWhere(lines, from, ends) {
   return at;
 }
 
-// [{kind, lines}]
+// Finds the first line after a formula that opens a line with $$ or \\[, or 0: it closes at the end of a line before
+// the first blank one. Where nothing closes one, nothing up to that blank line is looked at again.
+function mathsFinder(lines) {
+  const none = {};
+  return (from) => {
+    const bare = unindented(lines[from]);
+    const close = bare.startsWith("$$") ? "$$" : bare.startsWith("\\[") ? "\\]" : "";
+    if (close === "" || from < (none[close] ?? 0)) return 0;
+    let at = from;
+    for (; at < lines.length && lines[at].trim() !== ""; ++at) {
+      const line = (at === from ? bare.slice(2) : lines[at]).trimEnd();
+      if (line.endsWith(close)) return at + 1;
+    }
+    none[close] = at;
+    return 0;
+  };
+}
+
+// [{kind, lines, at}]: `at` is the line that a block begins with.
 function blocksOf(lines) {
+  const endOfMaths = mathsFinder(lines);
   const blocks = [];
   for (let at = 0; at < lines.length;) {
     const line = lines[at];
@@ -68,27 +133,37 @@ function blocksOf(lines) {
     }
     let kind = "paragraph";
     let end = at + 1;
-    if (FENCE.test(line)) [kind, end] = ["code", endOfFence(lines, at)];
-    else if (HEADING.test(line)) kind = "heading";
+    if (fenceOf(line)) [kind, end] = ["code", endOfFence(lines, at)];
+    else if (headingOf(line)) kind = "heading";
     else if (isRule(line)) kind = "rule";
     else if (ITEM.test(line)) [kind, end] = ["list", endOfList(lines, at)];
     else if (QUOTE.test(line)) [kind, end] = ["quote", endWhere(lines, at, (i) => !QUOTE.test(lines[i]))];
     else if (isTable(lines, at)) [kind, end] = ["table", endWhere(lines, at, (i) => !lines[i].includes("|"))];
-    else end = endWhere(lines, at, (i) => beginsBlock(lines[i]) || isTable(lines, i));
-    blocks.push({ kind, lines: lines.slice(at, end) });
+    else if (endOfMaths(at) > 0) [kind, end] = ["maths", endOfMaths(at)];
+    else end = endWhere(lines, at, (i) => beginsBlock(lines[i]) || isTable(lines, i) || endOfMaths(i) > 0);
+    blocks.push({ kind, lines: lines.slice(at, end), at });
     at = end;
   }
   return blocks;
 }
 
 function codeElement(lines) {
-  const fence = FENCE.exec(lines[0]);
+  const { mark, info } = fenceOf(lines[0]);
   const last = lines[lines.length - 1].trim();
-  const closed = lines.length > 1 && last.length >= fence[1].length && last === fence[1][0].repeat(last.length);
+  const closes = last.length >= mark.length && last[0] === mark[0] && runOf(last) === last.length;
+  const closed = lines.length > 1 && closes;
   const text = lines.slice(1, closed ? -1 : undefined).join("\n");
-  const language = fence[2].trim().split(" ")[0].slice(0, 30);
+  const language = info.split(" ")[0].slice(0, 30);
   const caption = make("figcaption", {}, make("span", {}, language || "text"), copyButton(() => text, "Copy"));
-  return make("figure", {}, caption, make("pre", { tabindex: "0" }, make("code", {}, text)));
+  return make("figure", {}, caption, make("pre", { tabindex: "0" }, make("code", {}, highlighted(text, language))));
+}
+
+// The marks may be followed by text in their line: then it is a paragraph with a formula in it.
+function mathsBlock(lines) {
+  const source = lines.join("\n").trim();
+  const inner = source.slice(2, -2);
+  if (source.length > LONGEST_MATHS || inner.includes(source.slice(0, 2))) return make("p", {}, inline(source));
+  return make("div", { class: "maths", tabindex: "0" }, mathsElement(inner, true, source));
 }
 
 function listElement(lines, depth) {
@@ -114,182 +189,73 @@ function itemElement(lines, depth) {
   const item = make("li");
   const blocks = blocksOf(lines);
   for (const [i, block] of blocks.entries()) {
-    if (i === 0 && block.kind === "paragraph") item.append(...inline(block.lines.join("\n")));
+    if (i === 0 && block.kind === "paragraph") appendAll(item, inline(block.lines.join("\n")));
     else item.append(blockElement(block, depth + 1));
   }
   return item;
 }
 
+// What is beyond the last cell that may be is in that one.
+function cellsUpTo(line, most) {
+  const cells = cellsOf(line);
+  return cells.length <= most ? cells : [...cells.slice(0, most - 1), cells.slice(most - 1).join(" | ")];
+}
+
 function tableElement(lines) {
   const sides = cellsOf(lines[1]).map((c) => (c.endsWith(":") ? (c.startsWith(":") ? "center" : "right") : "left"));
-  const cellElement = (tag, cell, i) => make(tag, { class: sides[i] ?? "left" }, ...inline(cell));
-  const row = (line, tag) => make("tr", {}, ...cellsOf(line).map((cell, i) => cellElement(tag, cell, i)));
+  const cellElement = (tag, cell, i) => make(tag, { class: sides[i] ?? "left" }, inline(cell));
+  const row = (line, tag) => make("tr", {}, cellsUpTo(line, MOST_COLUMNS).map((cell, i) => cellElement(tag, cell, i)));
   const table = make("table", {}, make("thead", {}, row(lines[0], "th")),
-    make("tbody", {}, ...lines.slice(2).map((line) => row(line, "td"))));
+    make("tbody", {}, lines.slice(2).map((line) => row(line, "td"))));
   return make("div", { class: "table", tabindex: "0" }, table);
 }
 
 function blockElement({ kind, lines }, depth = 0) {
   if (kind === "code") return codeElement(lines);
   if (kind === "rule") return make("hr");
+  if (kind === "maths") return mathsBlock(lines);
   if (kind === "heading") {
-    const [, marks, text] = HEADING.exec(lines[0]);
-    return make("h" + marks.length, {}, ...inline((text ?? "").replace(/ +#+ *$/, "")));
+    const { level, text } = headingOf(lines[0]);
+    return make("h" + level, {}, inline(text));
   }
   if (kind === "table") return tableElement(lines);
   if (depth < DEEPEST && kind === "list") return listElement(lines, depth);
   if (depth < DEEPEST && kind === "quote") {
     const inner = blocksOf(lines.map((line) => line.replace(QUOTE, "")));
-    return make("blockquote", {}, ...inner.map((block) => blockElement(block, depth + 1)));
+    return make("blockquote", {}, inner.map((block) => blockElement(block, depth + 1)));
   }
-  return make("p", {}, ...inline(lines.join("\n")));
+  return make("p", {}, inline(lines.join("\n")));
 }
 
-// Only what leads to the web is a link; scripts, data and files are text.
-function safeUrl(text) {
-  if (!/^https?:\/\//i.test(text)) return null;
-  try {
-    return new URL(text).href;
-  } catch {
-    return null;
-  }
-}
-function link(url, ...children) {
-  return make("a", { href: url, target: "_blank", rel: "noopener noreferrer nofollow" }, ...children);
+// Lines of a text from a character on, and where each begins.
+function linesFrom(text, from) {
+  const starts = [];
+  const lines = text.slice(from).split("\n").map((line) => {
+    starts.push(from);
+    from += line.length + 1;
+    return (line.endsWith("\r") ? line.slice(0, -1) : line).replaceAll("\t", "    ");
+  });
+  return { lines, starts };
 }
 
-// Where the text in marks that begins at `from` ends, or -1. A mark does not close behind white space.
-function closingMark(text, from, mark) {
-  for (let at = text.indexOf(mark, from + 1); at > 0; at = text.indexOf(mark, at + 1)) {
-    if (mark.length === 1 && text[at + 1] === mark) {
-      ++at;
-      continue;
-    }
-    const wordGoesOn = mark[0] === "_" && /\w/.test(text[at + mark.length] ?? " ");
-    if (!/[\s\\]/.test(text[at - 1]) && !wordGoesOn) return at;
-  }
-  return -1;
-}
-
-// (URL "title"), the URL perhaps in angle brackets, or with a pair of parentheses in it.
-const LINK_TARGET =
-  /\((?:<([^<>\n]{1,2000})>|([^\s()]{1,2000}(?:\([^\s()]{0,500}\)[^\s()]{0,500})?))(?: +"[^"\n]{0,500}")? *\)/;
-
-// Reads a paragraph's text into nodes. `missing`: marks that nothing further on closes, not to be looked for again.
-class Inline {
-  constructor(text, depth, links) {
-    Object.assign(this, { text, depth, links, nodes: [], plain: "", at: 0, missing: new Set() });
-  }
-  read() {
-    const special = /[\\`*_~[!<h]/g;
-    while (this.at < this.text.length) {
-      special.lastIndex = this.at;
-      const next = special.exec(this.text)?.index ?? this.text.length;
-      this.plain += this.text.slice(this.at, next);
-      this.at = next;
-      if (next < this.text.length && !this.special(this.text[next])) this.plain += this.text[this.at++];
-    }
-    this.flush();
-    return this.nodes;
-  }
-  flush() {
-    if (this.plain !== "") this.nodes.push(document.createTextNode(this.plain));
-    this.plain = "";
-  }
-  // Takes a node in, and goes on behind it.
-  put(node, end) {
-    this.flush();
-    this.nodes.push(node);
-    this.at = end;
-    return true;
-  }
-  special(c) {
-    if (c === "\\") return this.escape();
-    if (c === "`") return this.code();
-    if (c === "[" || c === "!") return this.links && this.link(c === "!");
-    if (c === "<" || c === "h") return this.links && this.bareUrl(c === "<");
-    return this.emphasis(c);
-  }
-  escape() {
-    const next = this.text[this.at + 1] ?? "";
-    if (!/[!-/:-@[-`{-~]/.test(next)) return false;
-    this.plain += next;
-    this.at += 2;
-    return true;
-  }
-  code() {
-    const marks = /`+/y;
-    marks.lastIndex = this.at;
-    const mark = marks.exec(this.text)[0];
-    const from = this.at + mark.length;
-    for (let end = this.missing.has(mark) ? -1 : this.text.indexOf(mark, from); end >= 0;) {
-      let after = end + mark.length;
-      if (this.text[after] !== "`")
-        return this.put(make("code", {}, this.text.slice(from, end).replace(/^ (.*) $/s, "$1")), after);
-      while (this.text[after] === "`") ++after;
-      end = this.text.indexOf(mark, after);
-    }
-    this.missing.add(mark);
-    this.plain += mark;
-    this.at = from;
-    return true;
-  }
-  emphasis(c) {
-    const run = this.text.startsWith(c + c, this.at) ? c + c : c;
-    const tag = { "*": "em", _: "em", "**": "strong", __: "strong", "~~": "del" }[run];
-    const from = this.at + run.length;
-    const insideWord = c === "_" && this.at > 0 && /\w/.test(this.text[this.at - 1]);
-    const opens = tag && this.depth < DEEPEST && !insideWord && /\S/.test(this.text[from] ?? " ");
-    if (!opens || this.missing.has(run)) return this.literal(run);
-    const end = closingMark(this.text, from, run);
-    if (end < 0) this.missing.add(run);
-    if (end < 0) return this.literal(run);
-    return this.put(make(tag, {}, ...inline(this.text.slice(from, end), this.depth + 1, this.links)), end + run.length);
-  }
-  literal(run) {
-    this.plain += run;
-    this.at += run.length;
-    return true;
-  }
-  // [label](url "title"), and images likewise: nothing is loaded.
-  link(image) {
-    const from = this.at + (image ? 2 : 1);
-    if ((image && this.text[this.at + 1] !== "[") || this.missing.has("](")) return false;
-    const middle = this.text.indexOf("](", from);
-    if (middle < 0) this.missing.add("](");
-    const label = middle < 0 ? "[" : this.text.slice(from, middle);
-    if (label.includes("[") || label.includes("\n\n")) return false;
-    const target = new RegExp(LINK_TARGET, "y");
-    target.lastIndex = middle + 1;
-    const found = target.exec(this.text);
-    const url = found && safeUrl(found[1] ?? found[2]);
-    if (!url) return false;
-    const shown = label.trim() === "" ? [url] : inline(label, this.depth + 1, false);
-    return this.put(link(url, ...shown), target.lastIndex);
-  }
-  bareUrl(bracketed) {
-    const pattern = bracketed ? /<(https?:\/\/[^\s<>]{1,2000})>/iy : /https?:\/\/[^\s<>"'`*]{1,2000}/iy;
-    pattern.lastIndex = this.at;
-    const found = pattern.exec(this.text);
-    if (!found || (!bracketed && /\w/.test(this.text[this.at - 1] ?? " "))) return false;
-    const shown = bracketed ? found[1] : found[0].replace(/[.,;:!?)\]]+$/, "");
-    const url = safeUrl(shown);
-    return url !== null && this.put(link(url, shown), this.at + (bracketed ? found[0].length : shown.length));
-  }
-}
-
-function inline(text, depth = 0, links = true) {
-  return text.length > LONGEST_INLINE ? [document.createTextNode(text)] : new Inline(text, depth, links).read();
-}
-
-// Shows Markdown in an element, and keeps those of its children that are what they were.
-function showMarkdown(element, text) {
-  const blocks = blocksOf(text.replaceAll("\r\n", "\n").replaceAll("\t", "    ").split("\n"));
-  const sources = blocks.map((block) => block.kind + "\n" + block.lines.join("\n"));
-  const shown = element.sources ?? [];
+// Shows Markdown in an element. Where the text has grown since, what is settled stays; and of an end that is long, the
+// pieces wait until they are a part of it worth the work. So an answer of any length takes time linear in it while it
+// comes. A text that is not `whole` is what was shown before, and more.
+function showMarkdown(element, text, whole = true) {
+  const shown = element.shown ?? { text: "", blocks: [] };
+  if (text === shown.text) return;
+  const grows = !whole || text.startsWith(shown.text);
+  const settled = grows ? Math.max(shown.blocks.length - UNSETTLED, 0) : 0;
+  const from = settled > 0 ? shown.blocks[settled].from : 0;
+  const end = text.length - from;
+  if (!whole && end > LITTLE && text.length - shown.text.length < end / 8) return;
+  const { lines, starts } = linesFrom(text, from);
+  const fresh = blocksOf(lines);
+  const old = shown.blocks.splice(settled);
+  for (const b of fresh) shown.blocks.push({ from: starts[b.at], source: b.kind + "\n" + b.lines.join("\n") });
   let same = 0;
-  while (same < sources.length && sources[same] === shown[same]) ++same;
-  while (element.children.length > same) element.lastChild.remove();
-  for (const block of blocks.slice(same)) element.append(blockElement(block));
-  element.sources = sources;
+  while (same < fresh.length && shown.blocks[settled + same].source === old[same]?.source) ++same;
+  while (element.childNodes.length > settled + same) element.lastChild.remove();
+  for (const block of fresh.slice(same)) element.append(blockElement(block));
+  element.shown = { text, blocks: shown.blocks };
 }

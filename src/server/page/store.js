@@ -3,6 +3,7 @@
 
 const MOST_CHATS = 200;
 const MOST_CHARACTERS = 4_000_000; // of all chats together; browsers keep some five million
+const LONGEST_TITLE = 80;
 const PREFIX = "quire.";
 
 const store = {
@@ -34,19 +35,31 @@ function newId() {
   return Array.from(crypto.getRandomValues(new Uint32Array(3)), (n) => n.toString(36)).join("");
 }
 
+const STATS = ["prompt", "cached", "tokens", "accepted", "rejected", "first", "rate"]; // of an answer
 const isText = (value) => typeof value === "string";
 
 // What is kept may come from another version of this page, or from nowhere at all.
-function readChat(id) {
-  const chat = store.read("chat." + id, null);
-  if (!Array.isArray(chat?.messages)) return null;
-  const messages = chat.messages.filter((m) => ["user", "assistant", "tool"].includes(m?.role) && isText(m.content));
+const readChat = (id) => chatFrom(store.read("chat." + id, null), id);
+
+function chatFrom(kept, id) {
+  if (!Array.isArray(kept?.messages)) return null;
+  const title = isText(kept.title) ? kept.title.slice(0, LONGEST_TITLE) : "";
+  const settings = settingsFrom(kept.settings);
+  return { id, title, renamed: kept.renamed === true, messages: messagesFrom(kept.messages, 0), settings };
+}
+
+function messagesFrom(kept, depth) {
+  if (!Array.isArray(kept)) return [];
+  const messages = kept.filter((m) => ["user", "assistant", "tool"].includes(m?.role) && isText(m.content));
   for (const m of messages) {
-    if (!isText(m.reasoning)) delete m.reasoning;
+    for (const name of ["reasoning", "error", "finish"]) if (!isText(m[name])) delete m[name];
     if (!Array.isArray(m.calls) || !m.calls.every((c) => isText(c?.name) && isText(c.arguments))) delete m.calls;
-    if (!Object.values(m.stats ?? { none: "" }).every((n) => typeof n === "number")) delete m.stats;
+    if (!Array.isArray(m.files) || !m.files.every((f) => isText(f?.name) && isText(f.text))) delete m.files;
+    if (!STATS.every((name) => Number.isFinite(m.stats?.[name]))) delete m.stats;
+    m.fork = forkFrom(m.fork, depth);
+    if (!m.fork) delete m.fork;
   }
-  return { id, title: String(chat.title ?? ""), messages, settings: settingsFrom(chat.settings) };
+  return messages;
 }
 
 function settingsFrom(kept) {
