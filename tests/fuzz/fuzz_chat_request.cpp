@@ -77,10 +77,13 @@ void check_prompts(const std::vector<Prompt>& prompts, int most, const RequestLi
 void check_ignored(const IgnoredFields& ignored) {
   require(ignored.names.size() <= IgnoredFields::kMostNames && ignored.names.size() <= ignored.count,
           "so many names are kept");
-  const std::string header = ignored.header();
-  require(header.empty() == (ignored.count == 0), "a header says that fields were ignored");
-  require(header.size() <= 8192, "a header is of bounded size");
-  for (const char c : header) require(c >= 0x20 && c < 0x7f, "a header is plain text");
+  require(ignored.left_out_kinds.size() <= 6, "what is left out is of few kinds");
+  for (const auto& [header, count] :
+       {std::pair(ignored.header(), ignored.count), std::pair(ignored.left_out_header(), ignored.left_out_count)}) {
+    require(header.empty() == (count == 0), "a header says that fields were ignored");
+    require(header.size() <= 8192, "a header is of bounded size");
+    for (const char c : header) require(c >= 0x20 && c < 0x7f, "a header is plain text");
+  }
 }
 
 void check_chat(const ChatRequest& r, const RequestLimits& l) {
@@ -98,7 +101,7 @@ void check_one(const ChatRequest& r, const RequestLimits& l) {
   require(r.params.n == 1 && r.params.prompt_logprobs < 0, "there is one answer");
 }
 
-// All but Ollama's tell no log-probabilities.
+// All but Ollama's and Responses tell no log-probabilities.
 void check_only(const ChatRequest& r, const RequestLimits& l) {
   check_one(r, l);
   require(r.params.sampling.logprobs < 0, "there are no log-probabilities");
@@ -107,7 +110,7 @@ void check_only(const ChatRequest& r, const RequestLimits& l) {
 void read_other_apis(const Json& body, const RequestLimits& l) {
   for (const bool counts : {false, true})
     if (const auto r = parse_anthropic_request(body, l, counts); accepted(r)) check_only(*r, l);
-  if (const auto r = parse_responses_request(body, l); accepted(r)) check_only(r->chat, l);
+  if (const auto r = parse_responses_request(body, l); accepted(r)) check_one(r->chat, l);
   if (const auto r = parse_ollama_chat(body, l); accepted(r))
     if (const auto* const chat = std::get_if<ChatRequest>(&*r)) check_one(*chat, l);
   if (const auto r = parse_ollama_generate(body, l); accepted(r))

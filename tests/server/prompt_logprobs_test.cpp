@@ -183,6 +183,7 @@ TEST(PromptLogprobs, AStreamBeginsWithThem) {
         }
         at->second["text"] = at->second["text"].get<std::string>() + c["text"].get<std::string>();
         at->second["finish_reason"] = c["finish_reason"];
+        if (c.contains("stop_reason")) at->second["stop_reason"] = c["stop_reason"];
         for (const auto& [name, list] : c["logprobs"].items())
           for (const Json& x : list) at->second["logprobs"][name].push_back(x);
       }

@@ -57,8 +57,8 @@ ApiResult<Part> read_part(Json& p, const std::string& name, IgnoredFields& ignor
   Fields f(p, ignored, name + ".");
   QUIRE_TRY(part.marked, read_mark(f, name));
   // What comes with texts that other APIs' models wrote changes nothing.
-  for (const char* known : {"type", "text", "refusal", "thinking", "reasoning", "annotations", "logprobs", "signature",
-                            "citations", "id", "index"})
+  for (const char* known :
+       {"type", "text", "refusal", "thinking", "reasoning", "annotations", "logprobs", "signature", "citations"})
     f.ignore(known);
   if (part.plain) QUIRE_CHECKED(f.finish());
   return part;

@@ -238,13 +238,13 @@ ApiStatus Fields::finish() {
 
 namespace {
 
-std::string header_list(const std::vector<std::string>& names, size_t count) {
+// `plain`: what stands for itself, beside letters and digits.
+std::string header_list(const std::vector<std::string>& names, size_t count, const char* plain) {
   std::string list;
   for (const std::string& name : names) {
     if (!list.empty()) list += ", ";
     for (const char c : name) {
-      const bool plain = std::isalnum(static_cast<unsigned char>(c)) != 0 || std::strchr("_-.[]:", c) != nullptr;
-      if (plain && c != '\0')
+      if (std::isalnum(static_cast<unsigned char>(c)) != 0 || (c != '\0' && std::strchr(plain, c) != nullptr))
         list += c;
       else
         list += fmt::format("%{:02X}", static_cast<unsigned char>(c));
@@ -257,11 +257,11 @@ std::string header_list(const std::vector<std::string>& names, size_t count) {
 }  // namespace
 
 std::string IgnoredFields::header() const {
-  return header_list(names, count);
+  return header_list(names, count, "_-.[]");
 }
 
 std::string IgnoredFields::left_out_header() const {
-  return header_list(left_out, left_out_count);
+  return header_list(left_out, left_out_count, "_-.[]:");
 }
 
 void IgnoredFields::note_left_out(std::string_view where, std::string_view kind) {

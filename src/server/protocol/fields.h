@@ -38,8 +38,8 @@ struct IgnoredFields {
 
   // `kind`: one of few, whatever clients send.
   void note_left_out(std::string_view where, std::string_view kind);
-  // The names for a header: separated by commas, with everything but letters, digits and "_-.[]:" percent-encoded, and
-  // "..." at the end if there are more. Empty: nothing was ignored.
+  // The names for a header: separated by commas, with everything but letters, digits and "_-.[]" (and ":" of what was
+  // left out) percent-encoded, and "..." at the end if there are more. Empty: nothing was ignored.
   std::string header() const;
   std::string left_out_header() const;
 };
