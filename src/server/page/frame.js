@@ -132,6 +132,8 @@ function listen() {
   addEventListener("pagehide", () => { if (running) saveChat(running.chat); });
 }
 
+const PROPS_NAMES = { repetition_penalty: "repeat_penalty" }; // where `/props` has another name than a request
+
 // What the server says of itself: names of the model, its context, how it samples where one does not say.
 async function meet() {
   const models = (await (await ask("v1/models")).json()).data;
@@ -148,7 +150,7 @@ async function meet() {
   contextOf = new Map(models.map((m) => [m.id, m.max_model_len]));
   showGauge();
   for (const name of SAMPLING)
-    document.querySelector(`[data-setting=${name}]`).placeholder = sampling[name] ?? "";
+    document.querySelector(`[data-setting=${name}]`).placeholder = sampling[PROPS_NAMES[name] ?? name] ?? "";
   document.querySelector("[data-setting=seed]").placeholder = "random";
   document.querySelector("[data-setting=max_tokens]").placeholder = "what fits";
 }

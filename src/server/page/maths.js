@@ -183,7 +183,8 @@ class MathsReader {
     if (c === "~") return mathsSpace(0.3);
     if (c === "%") throw new UnknownMaths("a comment");
     if (/\p{L}/u.test(whole)) return mathNode("mi", {}, this.alphabet ? inAlphabet(whole, this.alphabet) : whole);
-    if ("()[]|/".includes(c)) return operator(c, { stretchy: "false" });
+    if ("()[]".includes(c)) return operator(c, { stretchy: "false" });
+    if ("|/".includes(c)) return operator(c, { stretchy: "false", lspace: "0", rspace: "0" });
     return operator(c === "-" ? "−" : c === "*" ? "∗" : whole);
   }
   commanded() {
@@ -194,7 +195,7 @@ class MathsReader {
     if (OPERATORS.has(name)) return operator(OPERATORS.get(name), { stretchy: "false" });
     if (BIG.has(name)) return limited(operator(BIG.get(name)), !name.includes("int"));
     if (FUNCTIONS.has(name)) return limited(mathNode("mi", {}, name), LIMITED.has(name));
-    if (TEXTS.has(name)) return mathNode("mtext", {}, this.plainGroup());
+    if (TEXTS.has(name)) return mathNode("mtext", {}, this.plainGroup().replaceAll(" ", "\u00a0"));
     if (ALPHABETS[name]) return this.inAlphabet(ALPHABETS[name]);
     if (ACCENTS.has(name)) {
       const over = name.endsWith("brace");
