@@ -100,6 +100,7 @@ class SlowGrammar final : public Grammar {
   bool prepared() const override { return slow_.gate == nullptr && !slow_.heavy; }
   int64_t bytes() const override { return 0; }
   const std::vector<std::string>& unenforced() const override { return none_; }
+  std::string to_bytes() const override { return {}; }
 
  private:
   const Slowness slow_;
