@@ -114,7 +114,8 @@ const HOSTILE = {
   "links that are none": (n) => upTo(n, "[a](x ".repeat(3000) + "\n\n"),
   "addresses that are none": (n) => upTo(n, "http://[".repeat(2000) + "\n\n"),
   "addresses with long ends": (n) => upTo(n, "https://a" + ".".repeat(1900) + "b \n"),
-  "code marks of all lengths": (n) => upTo(n, Array.from({ length: 150 }, (_, i) => "`".repeat(i) + " ").join("") + "\n\n"),
+  "code marks of all lengths": (n) =>
+    upTo(n, Array.from({ length: 150 }, (_, i) => "`".repeat(i) + " ").join("") + "\n\n"),
   "a fence that does not close": (n) => "```js\n" + upTo(n, "`` `\n"),
   "strings that do not close": (n) => upTo(n, "```js\n" + "'\\a".repeat(9000) + "\n```\n"),
   "comments that do not close": (n) => upTo(n, "```c\n" + "/* ".repeat(9000) + "\n```\n"),
@@ -144,7 +145,7 @@ const LONG = SAMPLE.repeat(100) + "- item\n".repeat(3000) + "end";
 assert.strictEqual(streamed(LONG, 997).html, shown(LONG).html);
 
 // Nothing that was written is lost.
-assert.ok(inside("|a|b|\n|-|-|\n" + "|c".repeat(100)).match(/c/g).length === 100);
+assert.strictEqual(shown("|a|b|\n|-|-|\n" + "|c".repeat(100)).textContent.match(/c/g).length, 100);
 assert.strictEqual(inside("# a   b ##"), "<h1>a   b</h1>");
 assert.strictEqual(inside("####### a"), "<p>####### a</p>");
 assert.strictEqual(inside("- - -x"), "<ul><li><ul><li>-x</li></ul></li></ul>");
@@ -158,7 +159,8 @@ assert.strictEqual(formula("x^10"), `<msup>${x}<mn>1</mn></msup><mn>0</mn>`);
 assert.strictEqual(formula("\\frac12"), "<mfrac><mn>1</mn><mn>2</mn></mfrac>");
 assert.strictEqual(formula("\\sqrt[3]{x}"), `<mroot>${x}<mn>3</mn></mroot>`);
 assert.strictEqual(formula("f'_n"), "<msubsup><mi>f</mi><mi>n</mi><mo>′</mo></msubsup>");
-assert.strictEqual(formula("\\mathbb{R}\\mathcal{B}\\mathbf{x1}"), "<mi>ℝ</mi><mi>ℬ</mi><mrow><mi>𝐱</mi><mn>𝟏</mn></mrow>");
+assert.strictEqual(formula("\\mathbb{R}\\mathcal{B}\\mathbf{x1}"),
+  "<mi>ℝ</mi><mi>ℬ</mi><mrow><mi>𝐱</mi><mn>𝟏</mn></mrow>");
 assert.ok(formula("\\sum\\limits_{i=1}^n").startsWith("<munderover><mo>∑</mo>"));
 assert.strictEqual(formula("\\text{if } x"), "<mtext>if\u00a0</mtext><mi>x</mi>");
 assert.ok(formula("\\int_0^1").startsWith("<msubsup><mo>∫</mo>"));
@@ -170,7 +172,8 @@ assert.ok(inside("$$\n- b\n\\pm c\n$$").startsWith('<div class="maths"'));
 for (const prose of ["it costs $5 and $10", "$HOME and $PATH", "\\(open", "$$", "\\[\n\na\\]", "$ x $"])
   assert.ok(!inside(prose).includes("<math"), prose);
 for (const unknown of ["\\unknown{x}", "{x", "x}", "\\frac{a}", "a^b^c", "\\begin{evil}\\end{evil}", "\\left(x", "\\",
-  "\\begin{constructor}\\end{constructor}", "\\constructor", "\\text{\\", "x_", "{".repeat(40) + "}".repeat(40)])
+  "\\begin{constructor}\\end{constructor}", "\\constructor{x}", "\\toString{x}", "\\text{\\", "x_",
+  "{".repeat(40) + "}".repeat(40)])
   assert.strictEqual(page.mathsElement(unknown, true, "source").html, '<code class="tex">source</code>', unknown);
 
 // Code: what is marked is what was written.
@@ -184,4 +187,19 @@ assert.strictEqual(code("none", "if 1").html, "<code>if 1</code>");
 for (const name of ["c", "js", "py", "sh", "sql", "rust", "go", "java", "rb", "json", "yaml", "css", "html", "lua"])
   for (const text of ["'", '"""a', "/*", "a\\", "`${x}\n", "<!--", "--", "9".repeat(99), '"\\', "\u0000\ud83d"])
     assert.strictEqual(code(name, text).textContent, text);
+
+// Anything at all becomes elements, and what came in pieces is what it would have been at once.
+const PIECES = ["\\", "\\(", "\\)", "\\[", "\\]", "$", "$$", "\n", "\n\n", " ", "    ", "- ", "1. ", "> ", "# ", "|",
+  "|-|\n",
+  "```", "~~~", "`", "*", "**", "_", "~~", "[a](", "https://a.b", ")", "!", "<", "a", "x1", "^", "{", "}", "&", "\\\\",
+  "\\frac", "\\sqrt[", "]", "\\left(", "\\right)", "\\begin{cases}", "\\end{cases}", "\\hat", "\\text{", "\\sum",
+  "\\limits",
+  "'", "\\mathbb", "\\not", "\ud83d", "\u2028", "\r\n", "\t", "\0", "py\n", "\"", "/*", "---\n", "***\n"];
+let state = 1;
+const random = (n) => (state = (state * 48271) % 2147483647) % n;
+for (let i = 0; i < 5000; ++i) {
+  const source = Array.from({ length: 1 + random(60) }, () => PIECES[random(PIECES.length)]).join("");
+  assert.strictEqual(streamed(source, 1 + random(9)).html, shown(source).html, JSON.stringify(source));
+  page.mathsElement(source, true, source);
+}
 console.log("ok");

@@ -196,7 +196,7 @@ class MathsReader {
     if (BIG.has(name)) return limited(operator(BIG.get(name)), !name.includes("int"));
     if (FUNCTIONS.has(name)) return limited(mathNode("mi", {}, name), LIMITED.has(name));
     if (TEXTS.has(name)) return mathNode("mtext", {}, this.plainGroup().replaceAll(" ", "\u00a0"));
-    if (ALPHABETS[name]) return this.inAlphabet(ALPHABETS[name]);
+    if (Object.hasOwn(ALPHABETS, name)) return this.inAlphabet(ALPHABETS[name]);
     if (ACCENTS.has(name)) {
       const over = name.endsWith("brace");
       return limited(mathNode("mover", { accent: "true" }, this.argument(), operator(ACCENTS.get(name))), over);
