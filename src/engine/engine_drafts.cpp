@@ -9,6 +9,7 @@ namespace quire {
 int32_t Engine::most_drafts(const Sequence& s, bool soon) const {
   const int64_t known = soon ? s.committed() + s.pending : s.committed();
   if (s.finished() || !s.request.speculative || known <= s.prompt_tokens() || s.mask_job != nullptr) return 0;
+  if (s.awaits_completion()) return 0;
   // Drafts follow a token that is known.
   if (!soon && (s.in_flight > 0 || s.planned != known - 1)) return 0;
   const int64_t left = s.prompt_tokens() + s.request.max_tokens - known - 1;

@@ -51,7 +51,7 @@ bool Engine::waits_for_mask(Sequence& s) {
   if (s.constraint == nullptr || s.finished() || s.planned < s.prompt_tokens()) return false;
   if (s.mask_job != nullptr) return s.held || !s.mask_job->done.load(std::memory_order_acquire);
   // Behind a token that is not known it would be found out too late.
-  if (s.pending > 0) return !s.constraint->stays_quick();
+  if (s.pending > 0) return s.awaits_completion() || !s.constraint->stays_quick();
   if (s.constraint->quick()) return false;
   start_mask(s, -1);
   return true;

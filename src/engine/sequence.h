@@ -125,6 +125,10 @@ struct Sequence {
     const bool may_end = position - prompt_tokens() >= request.min_tokens || (constraint && constraint->complete());
     return may_end ? std::span<const TokenId>() : std::span(ending);
   }
+  // Whether it is the grammar's text that decides if the next token may end it: the tokens before must be known by then.
+  bool awaits_completion() const {
+    return constraint != nullptr && constraint->depends() && outputs() + pending < request.min_tokens;
+  }
   // Positions that there are to compute: all but that of the last token that may be generated, which nothing follows.
   int64_t to_compute() const {
     if (request.max_tokens == 0) return prompt_tokens();
