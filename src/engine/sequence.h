@@ -125,7 +125,8 @@ struct Sequence {
     const bool may_end = position - prompt_tokens() >= request.min_tokens || (constraint && constraint->complete());
     return may_end ? std::span<const TokenId>() : std::span(ending);
   }
-  // Whether it is the grammar's text that decides if the next token may end it: the tokens before must be known by then.
+  // Whether it is the grammar's text that decides if the next token may end it: the tokens before must be known by
+  // then.
   bool awaits_completion() const {
     return constraint != nullptr && constraint->depends() && outputs() + pending < request.min_tokens;
   }
