@@ -128,13 +128,14 @@ Result<uint64_t> CompilePool::submit(const GrammarSpec& spec, const std::string&
     }
   }
   const uint64_t id = ++last_id_;
-  Job& job = jobs_[id];
+  Job job;  // whole before it is anywhere: memory may run out
   job.client = client;
   job.kind = spec.kind;
   job.size = spec.text.size();
   job.frame = to_frame(CompileRequest{spec, options_.limits});
   job.done = std::move(done);
-  short_.add(id, client, job.size);
+  jobs_.emplace(id, std::move(job));
+  short_.add(id, client, spec.text.size());
   wake();
   return id;
 }
@@ -347,7 +348,10 @@ void CompilePool::look_at_clocks() {
   std::vector<uint64_t> late;
   for (auto& [id, job] : jobs_) {
     if (job.fd < 0) continue;
-    if (now - job.began > options_.limits.time + kGrace) late.push_back(id);
+    if (now - job.began > options_.limits.time + kGrace) {
+      late.push_back(id);
+      continue;
+    }
     if (job.is_long || now - job.began <= kShortCompilation) continue;
     const bool takes_last = long_running_ + 1 == kLongPlaces;
     if (long_running_ < kLongPlaces && !(takes_last && long_.running_of(job.client) > 0)) {

@@ -188,6 +188,33 @@ TEST_F(CompileProcesses, SmallGrammarsOfOthersDoNotWait) {
   EXPECT_LT(Clock::now() - left, milliseconds(2'000));
 }
 
+// Where nobody looked for longer than a compilation may take, it has ended once, whichever place it had.
+TEST_F(CompileProcesses, ThePoolMayBeLate) {
+  CompilePool pool(vocabulary(), {.program = "/proc/self/exe", .places = 3, .limits = {.time = milliseconds(100)}});
+  std::atomic<int> refused{0};
+  const auto told = [&](const Result<std::string>& bytes, double) { refused += !bytes.ok(); };
+  ASSERT_TRUE(pool.submit({GrammarKind::kRegex, "a"}, "b", [](const Result<std::string>&, double) {}).ok());
+  std::this_thread::sleep_for(milliseconds(500));  // the process is there
+  const std::string left = [] {
+    std::string rules = "root ::= r0\n";
+    for (int i = 0; i < 2'000; ++i) rules += fmt::format("r{} ::= r{} \"a\" | \"b\"\n", i, (i + 1) % 2'000);
+    return rules;
+  }();
+  for (int i = 0; i < 2; ++i) ASSERT_TRUE(pool.submit({GrammarKind::kEbnf, left + repeated("#", i)}, "a", told).ok());
+  ASSERT_TRUE(pool.submit({GrammarKind::kRegex, "b"}, "b",
+                          [](const Result<std::string>&, double) { std::this_thread::sleep_for(milliseconds(1'200)); })
+                  .ok());
+  for (int i = 0; i < 500 && refused < 2; ++i) std::this_thread::sleep_for(milliseconds(20));
+  EXPECT_EQ(refused, 2);
+  std::atomic<bool> goes_on{false};
+  ASSERT_TRUE(pool.submit({GrammarKind::kRegex, "c"}, "a",
+                          [&](const Result<std::string>& bytes, double) { goes_on = bytes.ok(); })
+                  .ok());
+  for (int i = 0; i < 500 && !goes_on; ++i) std::this_thread::sleep_for(milliseconds(20));
+  EXPECT_TRUE(goes_on);
+  pool.stop();
+}
+
 TEST_F(CompileProcesses, EndsInTheMiddle) {
   auto cache = std::make_unique<GrammarCache>(vocabulary(), in_processes());
   std::vector<std::thread> askers;
