@@ -19,12 +19,12 @@ SUM = [{"role": "user", "content": "77+94"}]
 
 
 def answered():
-    """Requests for text that each server answered."""
+    """Requests for text that each server answered. A router's questions how a prompt is rendered are none."""
     counts = []
     for url in SERVERS:
         with urllib.request.urlopen(url + "/metrics") as r:
             lines = [line for line in r.read().decode().splitlines()
-                     if line.startswith("http_requests_total") and "completions" in line]
+                     if line.startswith("http_requests_total") and "completions" in line and "/render" not in line]
         counts.append(sum(float(line.split()[-1]) for line in lines))
     return counts
 
