@@ -1,7 +1,7 @@
 # XGrammar, which turns schemas and grammars into masks over the vocabulary, as a target `xgrammar` of ours. There is
 # none, and constrained output is refused, where its sources were not fetched (scripts/setup.sh) and none is installed.
 set(QUIRE_XGRAMMAR "${CMAKE_SOURCE_DIR}/third_party/xgrammar" CACHE PATH
-    "XGrammar with cmake/xgrammar.edits: its sources, or where it is installed; empty: none")
+    "XGrammar with cmake/xgrammar.patch: its sources, or where it is installed; empty: none")
 
 if(EXISTS "${QUIRE_XGRAMMAR}/cpp/grammar_compiler.cc")
   # Its own CMakeLists.txt asks for -Werror, link-time optimisation and Python.
@@ -22,7 +22,7 @@ if(EXISTS "${QUIRE_XGRAMMAR}/cpp/grammar_compiler.cc")
   endif()
 elseif(EXISTS "${QUIRE_XGRAMMAR}/include/xgrammar/xgrammar.h")
   if(NOT EXISTS "${QUIRE_XGRAMMAR}/include/xgrammar/work_limit.h")
-    message(FATAL_ERROR "QUIRE_XGRAMMAR: ${QUIRE_XGRAMMAR} holds an XGrammar without cmake/xgrammar.edits, which bounds "
+    message(FATAL_ERROR "QUIRE_XGRAMMAR: ${QUIRE_XGRAMMAR} holds an XGrammar without cmake/xgrammar.patch, which bounds "
                         "what compiling a grammar may take")
   endif()
   find_library(XGRAMMAR_LIBRARY xgrammar HINTS ${QUIRE_XGRAMMAR}/lib NO_DEFAULT_PATH REQUIRED)

@@ -8,6 +8,7 @@ import hashlib
 import os
 import pathlib
 import shutil
+import subprocess
 import sys
 import tarfile
 import tempfile
@@ -20,7 +21,7 @@ URL = (
     f"xgrammar-{VERSION}.tar.gz"
 )
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-EDITS = ROOT / "cmake" / "xgrammar.edits"
+PATCH = ROOT / "cmake" / "xgrammar.patch"
 TARGET = ROOT / "third_party" / "xgrammar"
 KEPT = pathlib.Path.home() / ".cache" / "quire" / f"xgrammar-{VERSION}.tar.gz"
 
@@ -44,34 +45,16 @@ def archive_bytes():
     return archive
 
 
-def edited(lines, edits):
-    """The lines of a file after edits (see cmake/xgrammar.edits), which are in the order of its lines."""
-    result, taken = [], 0
-    while edits:
-        what, at, count = edits.pop(0).split()
-        at, count = int(at), int(count)
-        keep = at - 1 if what == "d" else at
-        result += lines[taken:keep]
-        taken = keep
-        if what == "d":
-            taken += count
-        else:
-            result += edits[:count]
-            del edits[:count]
-    return result + lines[taken:]
-
-
-def apply_edits(sources):
-    files = ("\n" + EDITS.read_text()).split("\n== ")[1:]
-    for text in files:
-        name, *edits = text.rstrip("\n").split("\n")
-        file = sources / name
-        lines = file.read_text().split("\n") if file.is_file() else []
-        file.write_text("\n".join(edited(lines, edits)) + ("" if file.is_file() else "\n"))
+def apply_patch(sources):
+    # Files of which nothing was there before are made; what does not fit exactly is an error.
+    done = subprocess.run(["patch", "-p1", "--fuzz=0", "--silent", "--input", PATCH], cwd=sources, text=True,
+                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    if done.returncode != 0:
+        raise ValueError(f"{PATCH} does not fit: {done.stdout.strip()}")
 
 
 def main():
-    stamp = f"{SHA256} {hashlib.sha256(EDITS.read_bytes()).hexdigest()}\n"
+    stamp = f"{SHA256} {hashlib.sha256(PATCH.read_bytes()).hexdigest()}\n"
     stamped = TARGET / ".fetched"
     if stamped.is_file() and stamped.read_text() == stamp:
         return 0
@@ -87,7 +70,11 @@ def main():
         with tarfile.open(packed) as tar:
             tar.extractall(folder)
         sources = pathlib.Path(folder) / f"xgrammar-{VERSION}"
-        apply_edits(sources)
+        try:
+            apply_patch(sources)
+        except (OSError, ValueError) as error:
+            print(f"setup: {error}", file=sys.stderr)
+            return 1
         (sources / ".fetched").write_text(stamp)
         shutil.rmtree(TARGET, ignore_errors=True)
         sources.rename(TARGET)

@@ -13,7 +13,7 @@ packages=(
   libgrpc++-dev libprotobuf-dev protobuf-compiler protobuf-compiler-grpc                            # `quire localai`
   libgtest-dev libgmock-dev libbenchmark-dev                                                        # its tests and benchmarks
   clang-format python3                                                                              # checks of the sources
-  ca-certificates                                                                                   # to fetch XGrammar
+  ca-certificates patch                                                                             # to fetch XGrammar
 )
 for argument in "$@"; do
   case "$argument" in

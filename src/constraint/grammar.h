@@ -85,7 +85,8 @@ class Grammar {
   // Computes ahead of time what matchers would compute when they come to need it, until `stop` says so.
   virtual void prepare(const std::function<bool()>& stop) const = 0;
   virtual bool prepared() const = 0;  // all of that is known
-  virtual int64_t bytes() const = 0;  // of memory, now
+  // Of memory, now: with the masks that its texts came to need. Takes no time to speak of.
+  virtual int64_t bytes() const = 0;
   // What of the specification is not enforced, in the words of the library that compiled it.
   virtual const std::vector<std::string>& unenforced() const = 0;
   // The grammar with the masks that are known, for GrammarCompiler::from_bytes() of the same program on this machine.
@@ -111,11 +112,14 @@ class GrammarCompiler {
   // The grammar that Grammar::to_bytes() of a compiler with the same vocabulary wrote. Errors (Fault::kBug): it is
   // none.
   virtual Result<std::shared_ptr<const Grammar>> from_bytes(std::string_view bytes) const = 0;
+  virtual int64_t shared_bytes() const = 0;  // of the masks that it keeps for other grammars, now
 };
 
 // Whether this program can compile grammars.
 bool has_grammars();
-// Null without has_grammars(). Takes some 100 ms for a large vocabulary.
-std::unique_ptr<GrammarCompiler> make_grammar_compiler(const Vocabulary& vocabulary);
+// Null without has_grammars(). Takes some 100 ms for a large vocabulary. Masks of rules that grammars have in common
+// are kept for the next one that has them, up to `most_shared_bytes`.
+std::unique_ptr<GrammarCompiler> make_grammar_compiler(const Vocabulary& vocabulary,
+                                                       int64_t most_shared_bytes = int64_t{64} << 20);
 
 }  // namespace quire

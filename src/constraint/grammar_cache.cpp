@@ -9,6 +9,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr size_t kMostPreparations = 64;
+constexpr int64_t kSharedPart = 8;              // of what the cache may hold, at most: masks that grammars share
 constexpr std::chrono::milliseconds kTurn{50};  // of one grammar whose masks are prepared
 constexpr std::chrono::milliseconds kLook{20};  // at whether those who ask are still there
 constexpr int kLeastPlaces = 2;                 // one of them for whoever comes next
@@ -59,7 +60,8 @@ void GrammarCache::stop() {
 }
 
 const GrammarCompiler& GrammarCache::compiler() {
-  std::call_once(made_, [&] { compiler_ = make_grammar_compiler(*vocabulary_); });
+  std::call_once(made_, [&] { compiler_ = make_grammar_compiler(*vocabulary_, options_.cache_bytes / kSharedPart); });
+  ready_compiler_ = compiler_.get();
   return *compiler_;
 }
 
@@ -113,7 +115,15 @@ Result<std::shared_ptr<const Grammar>> GrammarCache::wait_for(std::unique_lock<s
 
 // The entry is none any more for whoever asks next.
 void GrammarCache::forget(const GrammarSpec& spec, const std::shared_ptr<Entry>& entry) {
-  if (const auto at = entries_.find(spec); at != entries_.end() && at->second == entry) entries_.erase(at);
+  if (const auto at = entries_.find(spec); at != entries_.end() && at->second == entry) erase(at);
+}
+
+void GrammarCache::erase(Entries::iterator at) {
+  if (to_measure_ == at) ++to_measure_;
+  if (at->second->is_kept) used_.erase(at->second->used);
+  at->second->is_kept = false;
+  stats_.bytes -= at->second->bytes;
+  entries_.erase(at);
 }
 
 Status GrammarCache::begin(std::unique_lock<std::mutex>& lock, const GrammarSpec& spec,
@@ -158,14 +168,13 @@ void GrammarCache::work() {
 
 void GrammarCache::finish(const GrammarSpec& spec, const std::shared_ptr<Entry>& entry,
                           Result<std::shared_ptr<const Grammar>> done, double seconds) {
-  const int64_t bytes = entry_bytes(spec) + (done.ok() ? grammar_bytes(**done) : 0);
   const std::lock_guard lock(mutex_);
   stats_.compile_seconds += seconds;
   ++(done.ok() ? stats_.compiled : stats_.refused);
   if (done.ok()) {
     // What waits here is held, also when the cache has let go of it: of many that are never prepared, the last few.
     if (to_prepare_.size() == kMostPreparations) to_prepare_.pop_front();
-    to_prepare_.push_back({*done});
+    to_prepare_.push_back({*done, entry});
     work_.notify_one();
   }
   // An error that a busy machine may have caused is none for the next one who asks.
@@ -173,20 +182,21 @@ void GrammarCache::finish(const GrammarSpec& spec, const std::shared_ptr<Entry>&
   const bool keep = done.ok() || (done.error().fault == Fault::kRequest && in_time);
   entry->done = std::move(done);
   const auto at = entries_.find(spec);
-  const bool is_kept = at != entries_.end() && at->second == entry;  // all who asked may have gone
-  if (keep && is_kept) {
+  const bool is_there = at != entries_.end() && at->second == entry;  // all who asked may have gone
+  if (keep && is_there) {
     entry->used = used_.insert(used_.begin(), spec);
-    entry->bytes = bytes;
-    stats_.bytes += bytes;
+    entry->is_kept = true;
+    measure(spec, *entry);
+    measure_some();
     make_room();
-  } else if (is_kept) {
-    entries_.erase(at);
+  } else if (is_there) {
+    erase(at);
   }
   done_.notify_all();
 }
 
 void GrammarCache::prepare(std::unique_lock<std::mutex>& lock) {
-  const Preparation preparation = std::move(to_prepare_.front());
+  Preparation preparation = std::move(to_prepare_.front());
   const std::shared_ptr<const Grammar>& grammar = preparation.grammar;
   to_prepare_.pop_front();
   lock.unlock();
@@ -198,26 +208,36 @@ void GrammarCache::prepare(std::unique_lock<std::mutex>& lock) {
     interrupted = stopping_ || Clock::now() - begin > kTurn;
     return interrupted || grammar.use_count() == 1 || spent() > options_.limits.time;
   });
-  const int64_t bytes = grammar_bytes(*grammar);
   lock.lock();
-  if (interrupted && !stopping_ && to_prepare_.size() < kMostPreparations) to_prepare_.push_back({grammar, spent()});
-  for (const auto& [spec, entry] : entries_) {
-    if (!entry->done || !entry->done->ok() || **entry->done != grammar) continue;
-    const int64_t now = entry_bytes(spec) + bytes;
-    stats_.bytes += now - entry->bytes;
-    entry->bytes = now;
-    break;
-  }
+  if (interrupted && !stopping_ && to_prepare_.size() < kMostPreparations)
+    to_prepare_.push_back({grammar, preparation.entry, spent()});
+  if (const auto entry = preparation.entry.lock(); entry && entry->is_kept) measure(*entry->used, *entry);
   make_room();
 }
 
-void GrammarCache::make_room() {
-  while (stats_.bytes > options_.cache_bytes && used_.size() > 1) {
-    const auto at = entries_.find(used_.back());
-    stats_.bytes -= at->second->bytes;
-    entries_.erase(at);
-    used_.pop_back();
+// Grammars grow while texts come to need their masks.
+void GrammarCache::measure(const GrammarSpec& spec, Entry& entry) {
+  const int64_t bytes = entry_bytes(spec) + (entry.done->ok() ? grammar_bytes(***entry.done) : 0);
+  stats_.bytes += bytes - entry.bytes;
+  entry.bytes = bytes;
+}
+
+// A few at each compilation, in turns: one that comes is seen again when a sixteenth as many have come as are there.
+void GrammarCache::measure_some() {
+  constexpr size_t kSome = 16;
+  for (size_t i = std::min(kSome, entries_.size()); i > 0; --i) {
+    if (to_measure_ == entries_.end()) to_measure_ = entries_.begin();
+    const auto& [spec, entry] = *to_measure_++;
+    if (entry->is_kept) measure(spec, *entry);
   }
+}
+
+void GrammarCache::make_room() {
+  const GrammarCompiler* const compiler = ready_compiler_;
+  const int64_t shared = compiler != nullptr ? compiler->shared_bytes() : 0;
+  stats_.bytes += shared - shared_bytes_;
+  shared_bytes_ = shared;
+  while (stats_.bytes > options_.cache_bytes && used_.size() > 1) erase(entries_.find(used_.back()));
 }
 
 }  // namespace quire

@@ -51,14 +51,13 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 // Of one call of a matcher, masks of states that nobody came to before aside: those have a limit of their own
-// (cmake/xgrammar.edits). Neither has one of time: a busy machine would end an answer that an idle one goes on with.
+// (cmake/xgrammar.patch). Neither has one of time: a busy machine would end an answer that an idle one goes on with.
 constexpr int64_t kMatcherWork = 1'000'000;
 // A matcher whose calls take more is not quick any more. About a millisecond.
 constexpr int64_t kQuickWork = 10'000;
-// White space between two parts of a JSON text: up to two line breaks (cmake/xgrammar.edits), and so many blanks behind
+// White space between two parts of a JSON text: up to two line breaks (cmake/xgrammar.patch), and so many blanks behind
 // them. A model that likes nothing else would go on for ever.
 constexpr int kMostBlanks = 20;
-constexpr int64_t kRuleCacheBytes = int64_t{256} << 20;
 
 class XgrammarMatcher final : public Matcher {
  public:
@@ -227,9 +226,10 @@ std::string prepared_tag(const std::string& structural_tag) {
 
 class XgrammarCompiler final : public GrammarCompiler {
  public:
-  explicit XgrammarCompiler(const Vocabulary& v)
+  // The library gives a third of what it may keep to masks of rules; whole grammars it does not keep (kKeepsGrammars).
+  XgrammarCompiler(const Vocabulary& v, int64_t most_shared_bytes)
       : compiler_(xgrammar::TokenizerInfo(spelt(v), xgrammar::VocabType::RAW, static_cast<int>(v.bytes.size()), v.ends),
-                  1, true, kRuleCacheBytes) {}
+                  1, true, 3 * most_shared_bytes) {}
 
   Result<std::shared_ptr<const Grammar>> compile(const GrammarSpec& spec, const CompileLimits& limits) const override {
     std::vector<std::string> warnings;
@@ -266,6 +266,8 @@ class XgrammarCompiler final : public GrammarCompiler {
       return none;
     }
   }
+
+  int64_t shared_bytes() const override { return compiler_.GetCacheSizeBytes(); }
 
  private:
   Result<std::shared_ptr<const Grammar>> compile_noting(const GrammarSpec& spec, const CompileLimits& limits,
@@ -333,8 +335,8 @@ bool has_grammars() {
   return true;
 }
 
-std::unique_ptr<GrammarCompiler> make_grammar_compiler(const Vocabulary& vocabulary) {
-  return std::make_unique<XgrammarCompiler>(vocabulary);
+std::unique_ptr<GrammarCompiler> make_grammar_compiler(const Vocabulary& vocabulary, int64_t most_shared_bytes) {
+  return std::make_unique<XgrammarCompiler>(vocabulary, most_shared_bytes);
 }
 
 }  // namespace quire
@@ -347,7 +349,7 @@ bool has_grammars() {
   return false;
 }
 
-std::unique_ptr<GrammarCompiler> make_grammar_compiler(const Vocabulary&) {
+std::unique_ptr<GrammarCompiler> make_grammar_compiler(const Vocabulary&, int64_t) {
   return nullptr;
 }
 

@@ -5,6 +5,8 @@
 #include <random>
 
 #include "constraint/grammar.h"
+#include "core/heap.h"
+#include "support/sanitizers.h"
 
 namespace quire::test {
 namespace {
@@ -125,6 +127,56 @@ TEST(Masks, OfStatesThatNobodyCameToAreNotQuick) {
     EXPECT_TRUE(grammar->prepared());
   }
   EXPECT_GT(waits, 50);
+}
+
+// Walks a text at random, so that the masks of its states are computed.
+void walk(const Grammar& grammar, const Vocabulary& vocabulary, std::mt19937& random) {
+  std::vector<uint32_t> mask(static_cast<size_t>(mask_words(std::ssize(vocabulary.bytes))));
+  const auto matcher = grammar.begin();
+  for (int step = 0; step < 25 && !matcher->ended(); ++step) {
+    matcher->fill(mask);
+    TokenId next = static_cast<TokenId>(random() % vocabulary.bytes.size());
+    while (!matcher->accept(next)) next = static_cast<TokenId>((next + 1) % std::ssize(vocabulary.bytes));
+  }
+}
+
+TEST(Masks, ThatTextsComeToNeedAreCounted) {
+  if (!has_grammars()) GTEST_SKIP() << "built without XGrammar";
+  std::mt19937 random(7);
+  const Vocabulary vocabulary = random_vocabulary(random);
+  const auto grammar = make_grammar_compiler(vocabulary)->compile({kForms[3].kind, kForms[3].text}, {}).value();
+  const int64_t before = grammar->bytes();
+  for (int i = 0; i < 20; ++i) walk(*grammar, vocabulary, random);
+  EXPECT_GT(grammar->bytes(), before + 1000);
+}
+
+// Members that no other schema has make rules that no other has: the masks that are kept for others stay within their
+// bound, and what they say of themselves is what the heap grew by.
+TEST(Masks, KeptForOtherGrammarsAreBoundedAndCounted) {
+  if (!has_grammars()) GTEST_SKIP() << "built without XGrammar";
+  if (kAddressSanitizer) GTEST_SKIP() << "a sanitizer's heap says nothing of the program's";
+  constexpr int64_t kMost = int64_t{4} << 20;
+  std::mt19937 random(7);
+  const Vocabulary vocabulary = random_vocabulary(random);
+  const auto compiler = make_grammar_compiler(vocabulary, kMost);
+  int64_t most = 0;
+  const auto compile_some = [&](int first, int last) {
+    for (int i = first; i < last; ++i) {
+      const std::string schema = fmt::format(
+          R"({{"type":"object","properties":{{"m{0}":{{"type":"string","maxLength":{1}}},"{0}x":{{"enum":["a{0}",
+          "b{0}"]}}}},"required":["m{0}","{0}x"],"additionalProperties":false}})",
+          i, 2 + i % 9);
+      walk(*compiler->compile({GrammarKind::kJsonSchema, schema}, {}).value(), vocabulary, random);
+      most = std::max(most, compiler->shared_bytes());
+    }
+  };
+  compile_some(0, 20);
+  const int64_t shared = compiler->shared_bytes(), heap = heap_use().used;
+  compile_some(20, 1500);
+  EXPECT_GT(most, kMost / 2);
+  EXPECT_LE(most, kMost);
+  const int64_t grown = heap_use().used - heap, counted = compiler->shared_bytes() - shared;
+  EXPECT_LT(grown, counted + counted / 2 + (int64_t{1} << 20)) << "of which " << counted << " are counted";
 }
 
 }  // namespace
