@@ -4,6 +4,7 @@
 #   bench.cpp (under src/ops)             operator benchmarks, built as programs under bench/
 #   main.cpp, cpu_check.cpp               compiled for plain x86-64, so that an old CPU gets a message, not SIGILL
 # Everything else is compiled for x86-64-v3 (AVX2, FMA, F16C): the oldest CPU that Quire supports.
+# Layers that compute nothing (OPTIMISE 1) are compiled with -O1: what -O3 takes longer to compile them is never won back.
 # -ffp-contract=off: a compiler free to fuse a*b+c may fuse it in a vector loop and not in its tail; rows would differ.
 
 set(CMAKE_CXX_STANDARD 20)
@@ -72,7 +73,7 @@ function(quire_set_isa)
 endfunction()
 
 function(quire_layer name)
-  cmake_parse_arguments(ARG "" "STAND_IN" "DEPS" ${ARGN})
+  cmake_parse_arguments(ARG "" "STAND_IN;OPTIMISE" "DEPS" ${ARGN})
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/${name}/*.cpp)
   list(FILTER sources EXCLUDE REGEX "/bench\\.cpp$")
   if(ARG_STAND_IN)  # what all else of the layer needs is not there
@@ -89,6 +90,9 @@ function(quire_layer name)
   add_library(quire_${name} STATIC ${sources} ${cuda_sources})
   quire_set_isa(${sources})
   target_link_libraries(quire_${name} PUBLIC quire_flags ${ARG_DEPS})
+  if(DEFINED ARG_OPTIMISE)
+    target_compile_options(quire_${name} PRIVATE $<$<AND:$<CONFIG:Release>,$<COMPILE_LANGUAGE:CXX>>:-O${ARG_OPTIMISE}>)
+  endif()
 endfunction()
 
 # A text file, with the parts beside it that it names, becomes part of a layer, as a constant: src/server/page/page.html
@@ -112,6 +116,7 @@ function(quire_program)
   list(FILTER sources EXCLUDE REGEX "/main\\.cpp$")
   add_library(quire_cli STATIC ${sources})
   quire_set_isa(${sources})
+  target_compile_options(quire_cli PRIVATE $<$<CONFIG:Release>:-O1>)
   target_link_libraries(quire_cli PUBLIC quire_localai quire_server quire_eval quire_convert quire_hub CLI11::CLI11
                                   PRIVATE ${PCRE2_LINK_LIBRARIES} ${LIBEDIT_LINK_LIBRARIES})
   add_executable(quire ${CMAKE_SOURCE_DIR}/src/cli/main.cpp)

@@ -96,8 +96,7 @@ class Opened {
     if (static_cast<int64_t>(arena_bytes_) <= available) return {};
     return capacity_error(
         "{} MiB of the model's tensors cannot be used as the folder has them and must be made in memory, and {} MiB "
-        "are "
-        "available; `quire convert` writes them to a file once, which is mapped",
+        "are available; `quire convert` writes them to a file once, which is mapped",
         arena_bytes_ >> 20, available >> 20);
   }
 

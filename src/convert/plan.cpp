@@ -180,8 +180,7 @@ class Planner {
     if (!own && c_.tied) return {};
     if (!own)
       return file_error(
-          "tensor lm_head.weight is missing, and tie_word_embeddings{} does not say that the embedding "
-          "stands for it",
+          "tensor lm_head.weight is missing, and tie_word_embeddings{} does not say that the embedding stands for it",
           c_.class_name.ends_with("ForConditionalGeneration") ? " at the top of config.json" : "");
     if (c_.tied) {
       QUIRE_TRY(const Matrix own_head, source_.linear(stem, c_.vocab, c_.hidden));

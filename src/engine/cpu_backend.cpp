@@ -180,9 +180,8 @@ Status CpuBackend::measure() {
   const int64_t available = available_memory();
   if (needed > available)
     return capacity_error(
-        "steps of {} tokens for {} sequences take {:.0f} MiB of scratch memory, and {:.0f} MiB are "
-        "available; use fewer "
-        "--batch-tokens or sequences",
+        "steps of {} tokens for {} sequences take {:.0f} MiB of scratch memory, and {:.0f} MiB are available; use "
+        "fewer --batch-tokens or sequences",
         c.rows, c.segments, mib(needed), mib(available));
   largest_scratch_ = needed;
   QUIRE_TRY(workspace_, Workspace::create(needed));

@@ -49,9 +49,8 @@ Status CudaBackend::create() {
   const double caches = seconds();
   capture_graphs();
   log_info(fmt::format(
-      "cuda: GPU {:.2f} s, arrays and scratch {:.2f} s ({:.2f} GiB), caches {:.2f} s ({:.2f} "
-      "GiB), {} graphs of up to {} "
-      "kernels {:.2f} s",
+      "cuda: GPU {:.2f} s, arrays and scratch {:.2f} s ({:.2f} GiB), caches {:.2f} s ({:.2f} GiB), {} graphs of up "
+      "to {} kernels {:.2f} s",
       device, fixed, gib(scratch_.bytes()), caches, gib(caches_.bytes()), graphs_.count(), graph_kernels_, seconds()));
   return {};
 }
@@ -150,12 +149,10 @@ Status CudaBackend::create_caches() {
   if (window && window_blocks_ > 0) left -= (window_blocks_ + 1) * *window;
   if (!block || !window || !slot || left < *block * wanted || window_blocks_ < windows.least())
     return capacity_error(
-        "{} do not fit the GPU: of {:.1f} GiB, {:.0f}% may be used, {:.1f} GiB are in use with weights "
-        "({:.1f} GiB) and scratch memory for steps of {} tokens and {} sequences ({:.1f} GiB), and {} tokens "
-        "of keys and "
-        "values need {:.2f} GiB beside {} recurrent states of {:.3f} GiB; use a shorter --context, fewer "
-        "sequences, "
-        "smaller steps, or a higher --gpu-memory-utilization",
+        "{} do not fit the GPU: of {:.1f} GiB, {:.0f}% may be used, {:.1f} GiB are in use with weights ({:.1f} GiB) "
+        "and scratch memory for steps of {} tokens and {} sequences ({:.1f} GiB), and {} tokens of keys and values "
+        "need {:.2f} GiB beside {} recurrent states of {:.3f} GiB; use a shorter --context, fewer sequences, smaller "
+        "steps, or a higher --gpu-memory-utilization",
         model_->model->config().name.empty() ? "the model and its caches" : model_->model->config().name, gib(m.total),
         options_.gpu_memory_utilization * 100, gib(m.used), gib(weights_->bytes()), options_.max_batch_tokens,
         options_.max_sequences, gib(scratch_.bytes()), wanted * kBlockTokens,

@@ -76,8 +76,7 @@ Status Engine::validate(const Request& r) const {
     const size_t taken = r.sampling.logit_bias.size() + ending_tokens(r, *model_).size();
     if (std::cmp_greater(taken, options_.max_logit_bias))
       return request_error(
-          "min_tokens forbids {} tokens that would end the answer, which counts as so many biases: with "
-          "those of "
+          "min_tokens forbids {} tokens that would end the answer, which counts as so many biases: with those of "
           "logit_bias more than the {} that this engine takes",
           taken - r.sampling.logit_bias.size(), options_.max_logit_bias);
   }

@@ -249,8 +249,8 @@ void Engine::count_drafts(int32_t drafts, int32_t accepted) {
 TokenEvent Engine::dead_end() {
   TokenEvent e{.finish = FinishReason::kError};
   e.error = request_error(
-      "no token is possible: what the request's constraint allows here is ruled out by its grammar, allowed_token_ids, "
-      "bad_words or logit_bias, or takes too long to find");
+      "no token is possible: what the request's constraint allows here is ruled out by its grammar, "
+      "allowed_token_ids, bad_words or logit_bias, or takes too long to find");
   return e;
 }
 

@@ -206,8 +206,8 @@ class Plan {
     else if (left > others && cost_.kv_block > 0)
       most = fmt::format(" (at most {} tokens fit)", (left - others) / cost_.kv_block * kBlockTokens);
     return capacity_error(
-        "{} does not fit the GPU: of {:.1f} GiB, {:.0f}% may be used, {:.1f} GiB are in use (weights {:.1f}), and one "
-        "sequence beside a KV cache of {} tokens needs {:.1f} GiB{}; use a {}, a smaller model, or a higher "
+        "{} does not fit the GPU: of {:.1f} GiB, {:.0f}% may be used, {:.1f} GiB are in use (weights {:.1f}), and "
+        "one sequence beside a KV cache of {} tokens needs {:.1f} GiB{}; use a {}, a smaller model, or a higher "
         "--gpu-memory-utilization",
         model_.name.empty() ? "the model" : model_.name, gib(m.total), o.gpu_memory_utilization * 100, gib(m.used),
         gib(m.weights), tokens, gib(least_caches() + steps), most,

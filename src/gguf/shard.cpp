@@ -147,8 +147,7 @@ Error unknown_type(uint32_t id) {
     if (t.id == id)
       return file_error("element type {} ({}) is retired; convert the model again with current tools", id, t.name);
   return file_error(
-      "element type {} is unknown: another program's own, or newer than this one; take the model in another "
-      "type",
+      "element type {} is unknown: another program's own, or newer than this one; take the model in another type",
       id);
 }
 
@@ -190,8 +189,8 @@ Status place(TensorRecord& r, std::span<const std::byte> bytes, const Shard& sha
   const uint64_t available = bytes.size() - shard.data_begin;
   if (r.offset > available || static_cast<uint64_t>(r.info.bytes) > available - r.offset)
     return file_error(
-        "its {} bytes at data offset {} reach past the end of the file ({} bytes of data); the file is "
-        "truncated, copy it again",
+        "its {} bytes at data offset {} reach past the end of the file ({} bytes of data); the file is truncated, "
+        "copy it again",
         r.info.bytes, r.offset, available);
   r.info.data = bytes.data() + shard.data_begin + r.offset;
   return {};

@@ -52,8 +52,8 @@ Status check_unread_of_file(std::string_view name, const ModelConfig& c) {
   QUIRE_CHECKED(check_unread(name, c));
   if (may_stay_unread(name) || belongs_to_left_out(name, c)) return {};
   return file_error(
-      "tensor {} is read by nothing: the architecture {} has no place for it, so that the answers would be others than "
-      "the model's; convert the model again with a current converter, or take the file of another one",
+      "tensor {} is read by nothing: the architecture {} has no place for it, so that the answers would be others "
+      "than the model's; convert the model again with a current converter, or take the file of another one",
       gguf::printable(name), c.architecture);
 }
 

@@ -69,16 +69,13 @@ struct Kernel {
   bool of_operators = false;
 };
 
-// Entries that only a program compiled with CUDA has.
-#ifdef QUIRE_CUDA
-#define QUIRE_CUDA_KERNELS(...) __VA_ARGS__
-#else
-#define QUIRE_CUDA_KERNELS(...)
-#endif
-
 template <class Args>
 bool fits_always(const Machine&, const Args&) {
   return true;
+}
+template <class Args>
+bool has_avx512(const Machine& m, const Args&) {
+  return m.cpu.avx512;
 }
 
 // An operator: one object for each, named k...Op beside its contract, and one line in ops/registry.cpp. It is the only
@@ -175,8 +172,7 @@ void dispatch(const Operator<Args>& op, const OpContext& ctx, const Args& a) {
 }
 
 // A weight matrix as it lies in the file: `experts` matrices of [rows, cols], rows packed in blocks along
-// cols.
-//   y = scale[e] * W x,  W[r][c] decoded exactly by quant::decode_row; cols is a multiple of the block size.
+//   cols. y = scale[e] * W x,  W[r][c] decoded exactly by quant::decode_row; cols is a multiple of the block size.
 // Always address rows through row(): a matrix may be part of a fused tensor (Q, K and V in one, gate and up
 // in one).
 struct Weight {

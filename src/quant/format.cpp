@@ -46,8 +46,7 @@ Status check_decodable(std::string_view tensor, DType type) {
   for (const Codec& c : kCodecs)
     if (!is_memory_type(c.type)) known += fmt::format("{}{}", known.empty() ? "" : " ", dtype_name(c.type));
   return file_error(
-      "tensor {}: type {} cannot be computed with; take the model in one of {}, or make it of the bf16 or "
-      "f16 file "
+      "tensor {}: type {} cannot be computed with; take the model in one of {}, or make it of the bf16 or f16 file "
       "with `quire quantize`",
       gguf::printable(tensor), dtype_name(type), known);
 }

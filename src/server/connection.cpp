@@ -111,8 +111,7 @@ Result<std::shared_ptr<TlsContext>> load_tls(const std::string& certificate_file
   c.use_private_key_file(key_file, asio::ssl::context::pem, ec);
   if (tls->asked_for_passphrase)
     return request_error(
-        "{0} {1}: a passphrase protects the key, and nobody is asked for one; 'openssl pkey -in {1} -out "
-        "FILE' "
+        "{0} {1}: a passphrase protects the key, and nobody is asked for one; 'openssl pkey -in {1} -out FILE' "
         "writes it without",
         kKey, key_file);
   if (ec && !is_no_pair(ec))

@@ -12,112 +12,55 @@
 namespace quire::server {
 namespace {
 
-// The ways from a row of the table to its option.
-template <auto Option>
-constexpr Limit seconds(std::string_view name, double least, std::string_view help) {
-  return {
-      name,
-      "s",
-      least,
-      1e6,
-      help,
-      [](const ServeOptions& o) { return static_cast<double>(Option(const_cast<ServeOptions&>(o)).count()) / 1000; },
-      [](ServeOptions& o, double v) { Option(o) = std::chrono::milliseconds(static_cast<int64_t>(v * 1000)); }};
-}
-template <auto Option>
-constexpr Limit whole(std::string_view name, std::string_view unit, double least, double most, std::string_view help) {
-  return {name,
-          unit,
-          least,
-          most,
-          help,
-          [](const ServeOptions& o) { return static_cast<double>(Option(const_cast<ServeOptions&>(o))); },
-          [](ServeOptions& o, double v) {
-            auto& option = Option(o);
-            option = static_cast<std::remove_reference_t<decltype(option)>>(v);
-          }};
-}
-
 constexpr double kGib = 1 << 30;
-const Limit kLimits[] = {seconds < [](ServeOptions & o) -> auto& {return o.http.session.header_timeout;
-}  // namespace
-> ("header_timeout", 0.001, "for a request's headers to arrive"), seconds < [](ServeOptions& o) -> auto& {
-  return o.http.session.body_timeout;
-}
-> ("body_timeout", 0.001, "for its body to arrive"), seconds < [](ServeOptions& o) -> auto& {
-  return o.http.session.idle_timeout;
-}
-> ("idle_timeout", 0.001, "between requests of a connection"), seconds < [](ServeOptions& o) -> auto& {
-  return o.http.session.write_timeout;
-}
-> ("write_timeout", 0.001, "for a client to read what was sent"), seconds < [](ServeOptions& o) -> auto& {
-  return o.http.session.keep_alive;
-}
-> ("keep_alive_interval", 0.001, "between comments in a silent stream"), whole < [](ServeOptions& o) -> auto& {
-  return o.http.max_connections;
-}
-> ("max_connections", "", 1, 1e6,
-   "connections, and fewer where the process may not have as many descriptors. Beyond them the one that has been "
-   "without a request the longest is closed for a new one. Where none is idle, 8 further ones may ask for `/health`, "
-   "`/ping`, `/metrics` and `/load`, once each within 2 s; beyond these they are closed at once"),
-    whole < [](ServeOptions& o) -> auto& {
-  return o.http.session.limits.max_header_bytes;
-}
-> ("max_header_bytes", "bytes", 1024, 1 << 20, "of a request's headers; beyond it 431"), whole < [
-](ServeOptions& o) -> auto& {
-  return o.http.max_total_body_bytes;
-}
-> ("max_total_body_bytes", "bytes", 1024, 64 * kGib,
-   "of all bodies that are being read, or wait to be parsed; at least `--max-body-bytes`; beyond it 503"),
-    whole < [](ServeOptions& o) -> auto& {
-  return o.pool.max_waiting;
-}
-> ("max_unread", "", 2, 1e6,
-   "requests that wait to be parsed and tokenized; beyond it 503. Of one client half as many; beyond it 429"),
-    whole < [](ServeOptions& o) -> auto& {
-  return o.limits.max_n;
-}
-> ("max_n", "", 1, 1024, "answers to one prompt"), whole < [](ServeOptions& o) -> auto& {
-  return o.limits.max_prompts;
-}
-> ("max_prompts", "", 1, 1024, "prompts of one request"), whole < [](ServeOptions& o) -> auto& {
-  return o.limits.max_inputs;
-}
-> ("max_inputs", "", 1, 65536, "inputs of one request for embeddings"), whole < [](ServeOptions& o) -> auto& {
-  return o.limits.max_stops;
-}
-> ("max_stops", "", 1, 1024, "stop texts of one request"), whole < [](ServeOptions& o) -> auto& {
-  return o.limits.max_tools;
-}
-> ("max_tools", "", 1, 65536, "tools of one request"), whole < [](ServeOptions& o) -> auto& {
-  return o.limits.max_schema_bytes;
-}
-> ("max_schema_bytes", "bytes", 1024, 1 << 24, "of a request's tools as JSON, and of a schema or grammar"), seconds < [
-](ServeOptions& o) -> auto& {
-  return o.grammars.limits.time;
-}
-> ("grammar_compile_time", 0.01, "to compile a schema or grammar; beyond it 400"), whole < [
-](ServeOptions& o) -> auto& {
-  return o.grammars.cache_bytes;
-}
-> ("grammar_cache_bytes", "bytes", 1 << 20, 64 * kGib,
-   "of compiled grammars that are kept for later requests; no more than an eighth of the memory there is"),
-    whole < [](ServeOptions& o) -> auto& {
-  return o.limits.max_call_bytes;
-}
-> ("max_call_bytes", "bytes", 1024, 1 << 24, "of one call that a model writes; a longer one is text"), whole < [
-](ServeOptions& o) -> auto& {
-  return o.engine.state_checkpoints;
-}
-> ("prefix_cache_states", "", -1, 65536,
-   "recurrent states that the prefix cache keeps, for models that have them, or places for whose windows there are "
-   "blocks; -1: four for each answer"),
-    whole < [](ServeOptions& o) -> auto& {
-  return o.engine.volatile_tail;
-}
-> ("prefix_cache_tail", "", 0, 1e6,
-   "tokens at a prompt's end that differ from turn to turn: the state is saved before them"),
-};  // namespace quire::server
+constexpr Limit kLimits[] = {
+    {"header_timeout", "s", 0.001, 1e6, [](ServeOptions& o) -> LimitOption { return &o.http.session.header_timeout; },
+     "for a request's headers to arrive"},
+    {"body_timeout", "s", 0.001, 1e6, [](ServeOptions& o) -> LimitOption { return &o.http.session.body_timeout; },
+     "for its body to arrive"},
+    {"idle_timeout", "s", 0.001, 1e6, [](ServeOptions& o) -> LimitOption { return &o.http.session.idle_timeout; },
+     "between requests of a connection"},
+    {"write_timeout", "s", 0.001, 1e6, [](ServeOptions& o) -> LimitOption { return &o.http.session.write_timeout; },
+     "for a client to read what was sent"},
+    {"keep_alive_interval", "s", 0.001, 1e6, [](ServeOptions& o) -> LimitOption { return &o.http.session.keep_alive; },
+     "between comments in a silent stream"},
+    {"max_connections", "", 1, 1e6, [](ServeOptions& o) -> LimitOption { return &o.http.max_connections; },
+     "connections, and fewer where the process may not have as many descriptors. Beyond them the one that has been "
+     "without a request the longest is closed for a new one. Where none is idle, 8 further ones may ask for "
+     "`/health`, `/ping`, `/metrics` and `/load`, once each within 2 s; beyond these they are closed at once"},
+    {"max_header_bytes", "bytes", 1024, 1 << 20,
+     [](ServeOptions& o) -> LimitOption { return &o.http.session.limits.max_header_bytes; },
+     "of a request's headers; beyond it 431"},
+    {"max_total_body_bytes", "bytes", 1024, 64 * kGib,
+     [](ServeOptions& o) -> LimitOption { return &o.http.max_total_body_bytes; },
+     "of all bodies that are being read, or wait to be parsed; at least `--max-body-bytes`; beyond it 503"},
+    {"max_unread", "", 2, 1e6, [](ServeOptions& o) -> LimitOption { return &o.pool.max_waiting; },
+     "requests that wait to be parsed and tokenized; beyond it 503. Of one client half as many; beyond it 429"},
+    {"max_n", "", 1, 1024, [](ServeOptions& o) -> LimitOption { return &o.limits.max_n; }, "answers to one prompt"},
+    {"max_prompts", "", 1, 1024, [](ServeOptions& o) -> LimitOption { return &o.limits.max_prompts; },
+     "prompts of one request"},
+    {"max_inputs", "", 1, 65536, [](ServeOptions& o) -> LimitOption { return &o.limits.max_inputs; },
+     "inputs of one request for embeddings"},
+    {"max_stops", "", 1, 1024, [](ServeOptions& o) -> LimitOption { return &o.limits.max_stops; },
+     "stop texts of one request"},
+    {"max_tools", "", 1, 65536, [](ServeOptions& o) -> LimitOption { return &o.limits.max_tools; },
+     "tools of one request"},
+    {"max_schema_bytes", "bytes", 1024, 1 << 24,
+     [](ServeOptions& o) -> LimitOption { return &o.limits.max_schema_bytes; },
+     "of a request's tools as JSON, and of a schema or grammar"},
+    {"grammar_compile_time", "s", 0.01, 1e6, [](ServeOptions& o) -> LimitOption { return &o.grammars.limits.time; },
+     "to compile a schema or grammar; beyond it 400"},
+    {"grammar_cache_bytes", "bytes", 1 << 20, 64 * kGib,
+     [](ServeOptions& o) -> LimitOption { return &o.grammars.cache_bytes; },
+     "of compiled grammars that are kept for later requests; no more than an eighth of the memory there is"},
+    {"max_call_bytes", "bytes", 1024, 1 << 24, [](ServeOptions& o) -> LimitOption { return &o.limits.max_call_bytes; },
+     "of one call that a model writes; a longer one is text"},
+    {"prefix_cache_states", "", -1, 65536, [](ServeOptions& o) -> LimitOption { return &o.engine.state_checkpoints; },
+     "recurrent states that the prefix cache keeps, for models that have them, or places for whose windows there are "
+     "blocks; -1: four for each answer"},
+    {"prefix_cache_tail", "", 0, 1e6, [](ServeOptions& o) -> LimitOption { return &o.engine.volatile_tail; },
+     "tokens at a prompt's end that differ from turn to turn: the state is saved before them"},
+};
 
 std::vector<std::string_view> names() {
   std::vector<std::string_view> all;
@@ -126,6 +69,26 @@ std::vector<std::string_view> names() {
 }
 
 }  // namespace
+
+double Limit::get(const ServeOptions& o) const {
+  const auto value = [](const auto* v) -> double {
+    if constexpr (std::is_same_v<decltype(v), const std::chrono::milliseconds*>)
+      return static_cast<double>(v->count()) / 1000;
+    else
+      return static_cast<double>(*v);
+  };
+  return std::visit(value, option(const_cast<ServeOptions&>(o)));  // which is only read
+}
+
+void Limit::set(ServeOptions& o, double v) const {
+  const auto take = [&](auto* to) {
+    if constexpr (std::is_same_v<decltype(to), std::chrono::milliseconds*>)
+      *to = std::chrono::milliseconds(static_cast<int64_t>(v * 1000));
+    else
+      *to = static_cast<std::remove_pointer_t<decltype(to)>>(v);
+  };
+  std::visit(take, option(o));
+}
 
 std::span<const Limit> limits() {
   return kLimits;

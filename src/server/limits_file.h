@@ -2,22 +2,29 @@
 // one request, and of the prefix cache's states. docs/server.md has the table, which is made from limits().
 #pragma once
 
+#include <chrono>
 #include <span>
 #include <string>
 #include <string_view>
+#include <variant>
 
 #include "server/serve.h"
 
 namespace quire::server {
+
+// Where a limit stands among the options.
+using LimitOption = std::variant<std::chrono::milliseconds*, int*, int64_t*, size_t*>;
 
 // One key of the file.
 struct Limit {
   std::string_view name;
   std::string_view unit;  // "s", "bytes", or empty: a number of things
   double least, most;     // the range, both included; whole numbers unless the unit is "s"
+  LimitOption (*option)(ServeOptions&);
   std::string_view help;
-  double (*get)(const ServeOptions&);
-  void (*set)(ServeOptions&, double);
+
+  double get(const ServeOptions& o) const;
+  void set(ServeOptions& o, double v) const;
 };
 std::span<const Limit> limits();
 

@@ -152,9 +152,8 @@ Status Listener::Impl::listen_tcp(const ListenOptions& options) {
   const auto address = asio::ip::make_address(localhost ? "127.0.0.1" : without_brackets(options.host), ec);
   if (ec)
     return request_error(
-        "--host {}: must be a numeric address such as 127.0.0.1, 0.0.0.0 or ::, or localhost; --uds listens "
-        "at a unix "
-        "domain socket",
+        "--host {}: must be a numeric address such as 127.0.0.1, 0.0.0.0 or ::, or localhost; --uds listens at a "
+        "unix domain socket",
         options.host);
   const auto cannot = [](const tcp::endpoint& at, const error_code& why) {
     return request_error("cannot listen at {}: {}", authority(at), reason(why));

@@ -109,8 +109,7 @@ Result<OriginPolicy> OriginPolicy::create(std::string_view origins, std::string_
     const std::optional<std::string> origin = normal_origin(text);
     if (!origin)
       return request_error(
-          "--allowed-origins '{}': an origin is a scheme, a host and maybe a port, such as "
-          "https://example.org or "
+          "--allowed-origins '{}': an origin is a scheme, a host and maybe a port, such as https://example.org or "
           "http://localhost:3000; * allows all",
           text);
     p.origins_.insert(*origin);

@@ -16,8 +16,7 @@ std::string step_line(const StepRecord& r) {
       "}"
       ","
       "\"blocks_cached\":{},\"blocks_used\":{},\"window_blocks_used\":{},\"swapped_out\":{},\"swapped_in\":{},\"host_"
-      "stored\":{},"
-      "\"host_loaded\":{},\"host_seconds\":{:.6f},\"device_seconds\":{:.6f}}}",
+      "stored\":{},\"host_loaded\":{},\"host_seconds\":{:.6f},\"device_seconds\":{:.6f}}}",
       r.step, r.time, r.decode_rows, r.drafts, r.accepted, r.prompt_rows, r.running, r.waiting, r.queued, r.admitted,
       deferred, r.first_tokens, r.skipped, r.blocks_free, r.blocks_cached, r.blocks_used, r.window_blocks_used,
       r.swapped_out, r.swapped_in, r.host_stored, r.host_loaded, r.host_seconds, r.device_seconds);

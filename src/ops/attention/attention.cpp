@@ -3,6 +3,7 @@
 
 #include "ops/attention/cuda/kernels.h"
 #include "ops/attention/kernels.h"
+#include "ops/kernel_table.h"
 
 namespace quire {
 namespace {
@@ -15,7 +16,7 @@ void check_cache(const KvLayer& kv, const Heads& n) {
   expect_shape("kv.v", kv.v, blocks, kv_heads, kv_head_elems(kv.v.dtype, n.d));
   const DType type = kv.k.dtype;
   QUIRE_CHECK(type == kv.v.dtype && (type == DType::kBF16 || type == DType::kF32 || type == DType::kF8E4M3),
-              "kv: k is {} and v is {}, but both must be bf16, f32 or (E4M3) i8", dtype_name(type),
+              "kv: k is {} and v is {}, but both must be bf16, f32 or E4M3", dtype_name(type),
               dtype_name(kv.v.dtype));
   QUIRE_CHECK(n.d > 0 && n.d % 2 == 0, "head dimension {} is not even", n.d);
   QUIRE_CHECK(n.kv_heads > 0 && n.q_heads % n.kv_heads == 0, "{} query heads do not share {} KV heads evenly",
@@ -57,27 +58,33 @@ void launch_prepare(const OpContext& ctx, const AttentionPrepareArgs& a) {
   attention::run_items(ctx, a, kItem);
 }
 
-constexpr Kernel<AttentionPrepareArgs> kPrepareKernels[] = {
-    QUIRE_CUDA_KERNELS({"cuda", cuda::attention_prepare_fits, cuda::attention_prepare, GpuLevel::kMma, nullptr,
-                        cuda::kAttentionPrepareTakes}, ){
-        "avx512", fits_prepare_avx512, launch_prepare<attention::prepare_avx512>, CpuLevel::kAvx512Bf16},
-    {"avx2", fits_prepare_avx2, launch_prepare<attention::prepare_avx2>},
-    {"reference", fits_always<AttentionPrepareArgs>, attention::prepare_reference},
-};
-constexpr Kernel<PagedAttentionArgs> kAttentionKernels[] = {
-    QUIRE_CUDA_KERNELS({"cuda_wgmma", cuda::attention_wgmma_fits, cuda::attention_wgmma, GpuLevel::kWgmma, nullptr,
-                        cuda::kAttentionWgmmaTakes},
-                       {"cuda_mma", cuda::attention_mma_fits, cuda::attention_mma, GpuLevel::kNoWgmma, nullptr,
-                        cuda::kAttentionMmaTakes},
-                       {"cuda_wide", cuda::attention_wide_fits, cuda::attention_wide, GpuLevel::kMma, nullptr,
-                        cuda::kAttentionWideTakes}, ){"amx", fits_amx, launch<attention::attend_amx>, CpuLevel::kAmx},
-    {"avx512", fits_avx512, launch<attention::attend_avx512>, CpuLevel::kAvx512Bf16},
-    {"avx2", fits_avx2, launch<attention::attend_avx2>},
-    {"reference", fits_always<PagedAttentionArgs>, attention::attend_reference},
-};
+constexpr auto kPrepareKernels = joined(  //
+    cuda_rows<AttentionPrepareArgs>({
+        {"cuda", cuda::attention_prepare_fits, cuda::attention_prepare, GpuLevel::kMma, nullptr,
+         cuda::kAttentionPrepareTakes},
+    }),
+    kernel_rows<AttentionPrepareArgs>({
+        {"avx512", fits_prepare_avx512, launch_prepare<attention::prepare_avx512>, CpuLevel::kAvx512Bf16},
+        {"avx2", fits_prepare_avx2, launch_prepare<attention::prepare_avx2>},
+        {"reference", fits_always<AttentionPrepareArgs>, attention::prepare_reference},
+    }));
+constexpr auto kAttentionKernels = joined(  //
+    cuda_rows<PagedAttentionArgs>({
+        {"cuda_wgmma", cuda::attention_wgmma_fits, cuda::attention_wgmma, GpuLevel::kWgmma, nullptr,
+         cuda::kAttentionWgmmaTakes},
+        {"cuda_mma", cuda::attention_mma_fits, cuda::attention_mma, GpuLevel::kNoWgmma, nullptr,
+         cuda::kAttentionMmaTakes},
+        {"cuda_wide", cuda::attention_wide_fits, cuda::attention_wide, GpuLevel::kMma, nullptr,
+         cuda::kAttentionWideTakes},
+    }),
+    kernel_rows<PagedAttentionArgs>({
+        {"amx", fits_amx, launch<attention::attend_amx>, CpuLevel::kAmx},
+        {"avx512", fits_avx512, launch<attention::attend_avx512>, CpuLevel::kAvx512Bf16},
+        {"avx2", fits_avx2, launch<attention::attend_avx2>},
+        {"reference", fits_always<PagedAttentionArgs>, attention::attend_reference},
+    }));
 
-// Angles are computed once for a row and shared by its heads: too few to count.
-// Of the keys and values of so many tokens.
+// How many elements the keys and values of so many tokens have.
 int64_t kv_elems(const KvLayer& kv, int64_t tokens, int64_t d) {
   return 2 * tokens * kv.k.dim(1) * kv_head_elems(kv.k.dtype, d) / kBlockTokens;
 }
@@ -86,6 +93,7 @@ Traffic traffic_of(const AttentionPrepareArgs& a) {
   const int64_t rows = a.q.dim(0), kv_heads = attention::written_heads(a), d = a.q.dim(2);
   const int64_t kv_normed = (a.k_norm.empty() ? 0 : 1) + (a.v_norm.empty() ? 0 : 1);
   const int64_t normed = (a.q_norm.empty() ? 0 : a.q.elems()) + kv_normed * rows * kv_heads * d;
+  // Angles are computed once for a row and shared by its heads: too few to count.
   const int64_t rotated = rows * (a.q.dim(1) + kv_heads) * a.rope.n_rot;
   return {.bytes = a.q_proj.bytes() + a.k_proj.bytes() + a.v_proj.bytes() + a.q_norm.bytes() + a.k_norm.bytes() +
                    a.v_norm.bytes() + a.q.bytes() + a.gate.bytes() +

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "ops/copy/cuda/kernels.h"
+#include "ops/kernel_table.h"
 
 namespace quire {
 namespace {
@@ -47,11 +48,14 @@ void cpu(const OpContext& ctx, const CopySlotsArgs& a) {
   });
 }
 
-constexpr Kernel<CopySlotsArgs> kKernels[] = {
-    QUIRE_CUDA_KERNELS({"cuda", cuda::copy_slots_fits, cuda::copy_slots, GpuLevel::kMma, nullptr,
-                        cuda::kCopySlotsTakes}, ){"cpu", fits_always<CopySlotsArgs>, cpu},
-    {"reference", fits_always<CopySlotsArgs>, reference},
-};
+constexpr auto kKernels = joined(  //
+    cuda_rows<CopySlotsArgs>({
+        {"cuda", cuda::copy_slots_fits, cuda::copy_slots, GpuLevel::kMma, nullptr, cuda::kCopySlotsTakes},
+    }),
+    kernel_rows<CopySlotsArgs>({
+        {"cpu", fits_always<CopySlotsArgs>, cpu},
+        {"reference", fits_always<CopySlotsArgs>, reference},
+    }));
 
 Traffic traffic_of(const CopySlotsArgs& a) {
   return {.bytes = 2 * a.pairs.dim(0) * rows_of(a.pool).bytes + a.pairs.bytes()};

@@ -1,5 +1,4 @@
-// The gated delta rule ("Gated Delta Networks", arXiv:2412.06464) as Qwen3.5 uses it (architectures.md
-// section 6).
+// The gated delta rule ("Gated Delta Networks", arXiv:2412.06464) as Qwen3.5 uses it.
 #pragma once
 
 #include "ops/op.h"

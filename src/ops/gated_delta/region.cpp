@@ -1,5 +1,6 @@
 #include "ops/gated_delta/cuda/kernels.h"
 #include "ops/gated_delta/gated_delta.h"
+#include "ops/kernel_table.h"
 #include "ops/norm/norm.h"
 
 namespace quire {
@@ -48,17 +49,20 @@ void in_parts_of_references(const OpContext& ctx, const GatedDeltaNetArgs& a) {
   in_parts(references, a);
 }
 
-constexpr Kernel<GatedDeltaNetArgs> kKernels[] = {
-    QUIRE_CUDA_KERNELS({"cuda_wide", cuda::wide_scan_fits, cuda::gated_delta_net_wide, GpuLevel::kMma,
-                        cuda::wide_scan_preferred, cuda::kWideScanTakes},
-                       {"cuda_narrow", cuda::gated_delta_net_fits, cuda::gated_delta_net_narrow, GpuLevel::kMma,
-                        nullptr, cuda::kGatedDeltaNetTakes}, ){
-        .name = "parts", .fits = fits_always<GatedDeltaNetArgs>, .launch = in_parts, .of_operators = true},
-    {.name = "reference",
-     .fits = fits_always<GatedDeltaNetArgs>,
-     .launch = in_parts_of_references,
-     .of_operators = true},
-};
+constexpr auto kKernels = joined(  //
+    cuda_rows<GatedDeltaNetArgs>({
+        {"cuda_wide", cuda::wide_scan_fits, cuda::gated_delta_net_wide, GpuLevel::kMma, cuda::wide_scan_preferred,
+         cuda::kWideScanTakes},
+        {"cuda_narrow", cuda::gated_delta_net_fits, cuda::gated_delta_net_narrow, GpuLevel::kMma, nullptr,
+         cuda::kGatedDeltaNetTakes},
+    }),
+    kernel_rows<GatedDeltaNetArgs>({
+        {.name = "parts", .fits = fits_always<GatedDeltaNetArgs>, .launch = in_parts, .of_operators = true},
+        {.name = "reference",
+         .fits = fits_always<GatedDeltaNetArgs>,
+         .launch = in_parts_of_references,
+         .of_operators = true},
+    }));
 
 Traffic traffic_of(const GatedDeltaNetArgs& a) {
   Traffic t = kGdnPrepareOp.traffic(preparation(a));

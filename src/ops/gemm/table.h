@@ -1,10 +1,8 @@
 // The order of preference among the cores: the same in the tables of linear, swiglu_mlp and moe.
 #pragma once
 
-#include <array>
-#include <tuple>
-
 #include "ops/gemm/core.h"
+#include "ops/kernel_table.h"
 
 namespace quire::gemm {
 
@@ -50,13 +48,6 @@ inline constexpr std::array<Kernel<Args>, 8> kTable = {{
      [](const OpContext& ctx, const Args& a) { kRun(kAvx2Core, ctx, a); }},
     {"reference", fits_always<Args>, kReference},
 }};
-
-// The entries of several tables in one, in this order.
-template <class Args, size_t... kSizes>
-constexpr auto joined(const std::array<Kernel<Args>, kSizes>&... tables) {
-  return std::apply([](const auto&... k) { return std::array<Kernel<Args>, (0 + ... + kSizes)>{k...}; },
-                    std::tuple_cat(tables...));
-}
 
 // Calls run(args) for the rows that are computed for latency and for the others, apart where there are both.
 template <class Args, class Run>

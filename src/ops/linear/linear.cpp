@@ -16,9 +16,8 @@ bool fits_bf16(const LinearArgs& a, bool (*passes)(DType)) {
                      [&](const LinearPart& p) { return gemm::fits_bf16(a.x.dtype, {&p.w}, passes); });
 }
 
-constexpr auto kKernels =
-    gemm::joined(QUIRE_CUDA_KERNELS(gemm::kFamilies<LinearArgs, linear_cuda::Entry>, )
-                     gemm::kTable<LinearArgs, linear_detail::run, linear_detail::reference, fits_bf16>);
+constexpr auto kKernels = joined(cuda_rows(gemm::kFamilies<LinearArgs, linear_cuda::Entry>),
+                                 gemm::kTable<LinearArgs, linear_detail::run, linear_detail::reference, fits_bf16>);
 
 void check(const LinearArgs& a) {
   Dim tokens{"T"}, cols{"K"};

@@ -15,11 +15,12 @@ bool fits_bf16(const MlpArgs& a, bool (*passes)(DType)) {
 }
 
 // On a GPU each product goes to the family that is expected to be its fastest, or both to one that is asked for.
-QUIRE_CUDA_KERNELS(constexpr std::array<Kernel<MlpArgs>, 1> kProducts = {
-                       {{"cuda", mlp_cuda::fits_any, mlp_cuda::launch_any, GpuLevel::kMma, nullptr,
-                         mlp_cuda::kTakes}}};)
-constexpr auto kKernels = gemm::joined(QUIRE_CUDA_KERNELS(kProducts, gemm::kFamilies<MlpArgs, mlp_cuda::Entry>, )
-                                           gemm::kTable<MlpArgs, mlp_detail::run, mlp_detail::reference, fits_bf16>);
+constexpr auto kKernels = joined(  //
+    cuda_rows<MlpArgs>({
+        {"cuda", mlp_cuda::fits_any, mlp_cuda::launch_any, GpuLevel::kMma, nullptr, mlp_cuda::kTakes},
+    }),
+    cuda_rows(gemm::kFamilies<MlpArgs, mlp_cuda::Entry>),
+    gemm::kTable<MlpArgs, mlp_detail::run, mlp_detail::reference, fits_bf16>);
 
 void check(const MlpArgs& a) {
   Dim tokens{"T"}, width{"D"}, inner{"F", a.gate.rows};

@@ -10,9 +10,8 @@ namespace quire {
 // gate, up  [F, D], down [D, F] any decodable type, each with its own scale
 // gate_bias, up_bias [F], down_bias [D]  f32, optional
 // x      [T, D]  f32   residual stream, added to; or, if not add_to_x, what is overwritten with the result: a device
-// that
-//                      holds some rows of gate and up, and those columns of down, writes its partial result so, and one
-//                      of them has the down_bias (reduce_partials)
+//                      that holds some rows of gate and up, and those columns of down, writes its partial result so,
+//                      and one of them has the down_bias (reduce_partials)
 // gated(g, u) is rounded to the activation type before W_down. Row r of x depends on row r alone.
 struct MlpArgs {
   Tensor h;

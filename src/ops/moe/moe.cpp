@@ -100,16 +100,15 @@ bool fits_integers(const MoeArgs& a) {
           (!a.shared_gate.empty() && integers({&a.shared_gate, &a.shared_up, &a.shared_down})));
 }
 
-QUIRE_CUDA_KERNELS(constexpr std::array<Kernel<MoeArgs>, 3> kCudaKernels = {{
-                       {"cuda_few", moe_cuda::fits_few, moe_cuda::launch_few, GpuLevel::kMma, nullptr,
-                        moe_cuda::kFewTakes},
-                       {"cuda_tiles", moe_cuda::fits_routed, moe_cuda::launch_tiles, GpuLevel::kMma,
-                        moe_cuda::prefers_tiles, moe_cuda::kRoutedTakes},
-                       {"cuda_stream", moe_cuda::fits_routed, moe_cuda::launch_stream, GpuLevel::kMma, nullptr,
-                        moe_cuda::kRoutedTakes},
-                   }};)
-constexpr auto kKernels = gemm::joined(QUIRE_CUDA_KERNELS(
-    kCudaKernels, ) gemm::kTable<MoeArgs, moe_detail::run, moe_detail::reference, fits_bf16, fits_integers>);
+constexpr auto kKernels = joined(  //
+    cuda_rows<MoeArgs>({
+        {"cuda_few", moe_cuda::fits_few, moe_cuda::launch_few, GpuLevel::kMma, nullptr, moe_cuda::kFewTakes},
+        {"cuda_tiles", moe_cuda::fits_routed, moe_cuda::launch_tiles, GpuLevel::kMma, moe_cuda::prefers_tiles,
+         moe_cuda::kRoutedTakes},
+        {"cuda_stream", moe_cuda::fits_routed, moe_cuda::launch_stream, GpuLevel::kMma, nullptr,
+         moe_cuda::kRoutedTakes},
+    }),
+    gemm::kTable<MoeArgs, moe_detail::run, moe_detail::reference, fits_bf16, fits_integers>);
 
 void check_experts(std::string_view name, const Weight& gate, const Weight& up, const Weight& down, int64_t experts,
                    int64_t width) {

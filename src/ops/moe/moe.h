@@ -1,6 +1,5 @@
 // The mixture-of-experts block as one region: router, top-k, grouped gate/up GEMM with SwiGLU, grouped down
-// GEMM with the weighted combine, and the shared expert. Source: Qwen3-MoE and Qwen3.5-MoE (architectures.md
-// section 5.4).
+// GEMM with the weighted combine, and the shared expert, as in Qwen3-MoE and Qwen3.5-MoE.
 #pragma once
 
 #include "ops/gemm/activation.h"
@@ -35,8 +34,7 @@ struct ExpertChoice {
 //                  optional (empty): out += sigmoid(shared_router . h) * mlp(h)
 // shared_router [D] f32, optional: without it the shared expert has weight 1
 // x        [T, D]  f32   residual stream, added to: the top-k experts in the order of their rank, then the shared one.
-// If
-//                        not add_to_x, they are added to 0 and overwrite x: a device that holds some rows of every
+//                        If not add_to_x, they are added to 0 and overwrite x: a device that holds some rows of every
 //                        expert's gate and up, and those columns of down, writes its partial result so, from the whole
 //                        router (reduce_partials)
 // gated(g, u) is rounded to the activation type before the down projection. Row r of x depends on row r alone, whatever

@@ -1,6 +1,7 @@
 // The tables of kernels behind the norms, in order of preference.
 #include "ops/norm/norm.h"
 
+#include "ops/kernel_table.h"
 #include "ops/norm/check.h"
 #include "ops/norm/cuda/kernels.h"
 #include "ops/norm/kernels.h"
@@ -45,24 +46,24 @@ void gated_rms_norm_cpu(const OpContext& ctx, const GatedRmsNormArgs& a) {
   ctx.pool.parallel_for(n.T, kGrain, [&](int64_t begin, int64_t end, int) { Rows(r, begin, end); });
 }
 
-constexpr Kernel<AddRmsNormArgs> kAddRmsNorm[] = {
-    QUIRE_CUDA_KERNELS(
-        {"cuda", cuda::add_rms_norm_fits, cuda::add_rms_norm, GpuLevel::kMma, nullptr, cuda::kAddRmsNormTakes}, ){
-        "avx512", [](const Machine& m, const AddRmsNormArgs&) { return m.cpu.avx512; },
-        add_rms_norm_cpu<norm::add_rms_norm_avx512>, CpuLevel::kAvx512},
-    {"avx2", [](const Machine& m, const AddRmsNormArgs&) { return m.cpu.avx2; },
-     add_rms_norm_cpu<norm::add_rms_norm_avx2>},
-    {"reference", fits_always<AddRmsNormArgs>, norm::add_rms_norm_reference},
-};
-constexpr Kernel<GatedRmsNormArgs> kGatedRmsNorm[] = {
-    QUIRE_CUDA_KERNELS(
-        {"cuda", cuda::gated_rms_norm_fits, cuda::gated_rms_norm, GpuLevel::kMma, nullptr, cuda::kGatedRmsNormTakes}, ){
-        "avx512", [](const Machine& m, const GatedRmsNormArgs&) { return m.cpu.avx512; },
-        gated_rms_norm_cpu<norm::gated_rms_norm_avx512>, CpuLevel::kAvx512},
-    {"avx2", [](const Machine& m, const GatedRmsNormArgs&) { return m.cpu.avx2; },
-     gated_rms_norm_cpu<norm::gated_rms_norm_avx2>},
-    {"reference", fits_always<GatedRmsNormArgs>, norm::gated_rms_norm_reference},
-};
+constexpr auto kAddRmsNorm = joined(  //
+    cuda_rows<AddRmsNormArgs>({
+        {"cuda", cuda::add_rms_norm_fits, cuda::add_rms_norm, GpuLevel::kMma, nullptr, cuda::kAddRmsNormTakes},
+    }),
+    kernel_rows<AddRmsNormArgs>({
+        {"avx512", has_avx512<AddRmsNormArgs>, add_rms_norm_cpu<norm::add_rms_norm_avx512>, CpuLevel::kAvx512},
+        {"avx2", fits_always<AddRmsNormArgs>, add_rms_norm_cpu<norm::add_rms_norm_avx2>},
+        {"reference", fits_always<AddRmsNormArgs>, norm::add_rms_norm_reference},
+    }));
+constexpr auto kGatedRmsNorm = joined(  //
+    cuda_rows<GatedRmsNormArgs>({
+        {"cuda", cuda::gated_rms_norm_fits, cuda::gated_rms_norm, GpuLevel::kMma, nullptr, cuda::kGatedRmsNormTakes},
+    }),
+    kernel_rows<GatedRmsNormArgs>({
+        {"avx512", has_avx512<GatedRmsNormArgs>, gated_rms_norm_cpu<norm::gated_rms_norm_avx512>, CpuLevel::kAvx512},
+        {"avx2", fits_always<GatedRmsNormArgs>, gated_rms_norm_cpu<norm::gated_rms_norm_avx2>},
+        {"reference", fits_always<GatedRmsNormArgs>, norm::gated_rms_norm_reference},
+    }));
 
 Traffic traffic_of(const AddRmsNormArgs& a) {
   const bool adds = !a.add.empty();

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "ops/kernel_table.h"
 #include "ops/rows/cuda/kernels.h"
 #include "ops/rows/rows.h"
 
@@ -36,13 +37,15 @@ void cpu(const OpContext& ctx, const GatedProductArgs& a) {
                         [&](int64_t begin, int64_t end, int) { Rows(r, begin, end); });
 }
 
-constexpr Kernel<GatedProductArgs> kKernels[] = {
-    QUIRE_CUDA_KERNELS({"cuda", fits_always<GatedProductArgs>, cuda::gated_product, GpuLevel::kMma}, ){
-        "avx512", [](const Machine& m, const GatedProductArgs&) { return m.cpu.avx512; },
-        cpu<rows::gated_product_avx512>, CpuLevel::kAvx512},
-    {"avx2", [](const Machine& m, const GatedProductArgs&) { return m.cpu.avx2; }, cpu<rows::gated_product_avx2>},
-    {"reference", fits_always<GatedProductArgs>, reference},
-};
+constexpr auto kKernels = joined(  //
+    cuda_rows<GatedProductArgs>({
+        {"cuda", fits_always<GatedProductArgs>, cuda::gated_product, GpuLevel::kMma},
+    }),
+    kernel_rows<GatedProductArgs>({
+        {"avx512", has_avx512<GatedProductArgs>, cpu<rows::gated_product_avx512>, CpuLevel::kAvx512},
+        {"avx2", fits_always<GatedProductArgs>, cpu<rows::gated_product_avx2>},
+        {"reference", fits_always<GatedProductArgs>, reference},
+    }));
 
 Traffic traffic_of(const GatedProductArgs& a) {
   return {.bytes = a.gate.bytes() + a.up.bytes() + a.y.bytes(), .flops = a.y.elems() * (kSiluFlops + 1)};

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "ops/kernel_table.h"
 #include "ops/rows/cuda/kernels.h"
 #include "ops/rows/rows.h"
 
@@ -44,13 +45,15 @@ void cpu(const OpContext& ctx, const ReducePartialsArgs& a) {
                         [&](int64_t begin, int64_t end, int) { Rows(r, begin, end); });
 }
 
-constexpr Kernel<ReducePartialsArgs> kKernels[] = {
-    QUIRE_CUDA_KERNELS({"cuda", fits_always<ReducePartialsArgs>, cuda::reduce_partials, GpuLevel::kMma}, ){
-        "avx512", [](const Machine& m, const ReducePartialsArgs&) { return m.cpu.avx512; }, cpu<rows::reduce_avx512>,
-        CpuLevel::kAvx512},
-    {"avx2", [](const Machine& m, const ReducePartialsArgs&) { return m.cpu.avx2; }, cpu<rows::reduce_avx2>},
-    {"reference", fits_always<ReducePartialsArgs>, reference},
-};
+constexpr auto kKernels = joined(  //
+    cuda_rows<ReducePartialsArgs>({
+        {"cuda", fits_always<ReducePartialsArgs>, cuda::reduce_partials, GpuLevel::kMma},
+    }),
+    kernel_rows<ReducePartialsArgs>({
+        {"avx512", has_avx512<ReducePartialsArgs>, cpu<rows::reduce_avx512>, CpuLevel::kAvx512},
+        {"avx2", fits_always<ReducePartialsArgs>, cpu<rows::reduce_avx2>},
+        {"reference", fits_always<ReducePartialsArgs>, reference},
+    }));
 
 Traffic traffic_of(const ReducePartialsArgs& a) {
   return {.bytes = a.partials.bytes() + a.x.bytes() * (a.add_to_x ? 2 : 1) + a.h.bytes(),

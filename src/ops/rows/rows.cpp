@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "ops/kernel_table.h"
 #include "ops/rows/cuda/kernels.h"
 #include "quant/format.h"
 
@@ -59,16 +60,22 @@ void gather_cpu(const OpContext& ctx, const GatherRowsArgs& a) {
   });
 }
 
-constexpr Kernel<EmbedArgs> kEmbedKernels[] = {
-    QUIRE_CUDA_KERNELS({"cuda", cuda::embed_fits, cuda::embed, GpuLevel::kMma, nullptr, cuda::kEmbedTakes}, ){
-        "cpu", fits_always<EmbedArgs>, embed_cpu},
-    {"reference", fits_always<EmbedArgs>, embed_reference},
-};
-constexpr Kernel<GatherRowsArgs> kGatherRowsKernels[] = {
-    QUIRE_CUDA_KERNELS({"cuda", fits_always<GatherRowsArgs>, cuda::gather_rows, GpuLevel::kMma}, ){
-        "cpu", fits_always<GatherRowsArgs>, gather_cpu},
-    {"reference", fits_always<GatherRowsArgs>, gather_reference},
-};
+constexpr auto kEmbedKernels = joined(  //
+    cuda_rows<EmbedArgs>({
+        {"cuda", cuda::embed_fits, cuda::embed, GpuLevel::kMma, nullptr, cuda::kEmbedTakes},
+    }),
+    kernel_rows<EmbedArgs>({
+        {"cpu", fits_always<EmbedArgs>, embed_cpu},
+        {"reference", fits_always<EmbedArgs>, embed_reference},
+    }));
+constexpr auto kGatherRowsKernels = joined(  //
+    cuda_rows<GatherRowsArgs>({
+        {"cuda", fits_always<GatherRowsArgs>, cuda::gather_rows, GpuLevel::kMma},
+    }),
+    kernel_rows<GatherRowsArgs>({
+        {"cpu", fits_always<GatherRowsArgs>, gather_cpu},
+        {"reference", fits_always<GatherRowsArgs>, gather_reference},
+    }));
 
 Traffic traffic_of(const EmbedArgs& a) {
   const int64_t rows = a.x.dim(0);

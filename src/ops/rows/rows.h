@@ -11,9 +11,8 @@ namespace quire {
 //   tokens  [T] i32     each in [0, V), but for rows with a source
 //   sources [T] i32     optional: of row r, the batch slot whose token of the step before it is, or -1: tokens[r]
 //   sampled [batch_slots] i32  with sources: what the step before sampled; a negative token (that sequence has ended
-//   with an
-//                       error, or at a limit that the host learns of later) is taken for token 0, and its row for
-//                       padding
+//                       with an error, or at a limit that the host learns of later) is taken for token 0, and its row
+//                       for padding
 //   table   [V, D]      any decodable type
 //   x       [T, D] f32
 struct EmbedArgs {

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "ops/kernel_table.h"
 #include "ops/rows/cuda/kernels.h"
 #include "ops/rows/rows.h"
 
@@ -34,13 +35,15 @@ void cpu(const OpContext& ctx, const SoftCapArgs& a) {
   });
 }
 
-constexpr Kernel<SoftCapArgs> kKernels[] = {
-    QUIRE_CUDA_KERNELS({"cuda", cuda::soft_cap_fits, cuda::soft_cap, GpuLevel::kMma, nullptr, cuda::kSoftCapTakes}, ){
-        "avx512", [](const Machine& m, const SoftCapArgs&) { return m.cpu.avx512; }, cpu<rows::soft_cap_avx512>,
-        CpuLevel::kAvx512},
-    {"avx2", [](const Machine& m, const SoftCapArgs&) { return m.cpu.avx2; }, cpu<rows::soft_cap_avx2>},
-    {"reference", fits_always<SoftCapArgs>, reference},
-};
+constexpr auto kKernels = joined(  //
+    cuda_rows<SoftCapArgs>({
+        {"cuda", cuda::soft_cap_fits, cuda::soft_cap, GpuLevel::kMma, nullptr, cuda::kSoftCapTakes},
+    }),
+    kernel_rows<SoftCapArgs>({
+        {"avx512", has_avx512<SoftCapArgs>, cpu<rows::soft_cap_avx512>, CpuLevel::kAvx512},
+        {"avx2", fits_always<SoftCapArgs>, cpu<rows::soft_cap_avx2>},
+        {"reference", fits_always<SoftCapArgs>, reference},
+    }));
 
 Traffic traffic_of(const SoftCapArgs& a) {
   return {.bytes = 2 * a.x.bytes(), .flops = a.x.elems() * (kExpFlops + 5)};

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "ops/kernel_table.h"
 #include "ops/sampling/cuda/kernels.h"
 #include "ops/sampling/internal.h"
 
@@ -43,11 +44,14 @@ void cpu(const OpContext& ctx, const UpdateHistoryArgs& a) {
   });
 }
 
-constexpr Kernel<UpdateHistoryArgs> kKernels[] = {
-    QUIRE_CUDA_KERNELS({"cuda", fits_always<UpdateHistoryArgs>, cuda::update_history, GpuLevel::kMma}, ){
-        "cpu", fits_always<UpdateHistoryArgs>, cpu},
-    {"reference", fits_always<UpdateHistoryArgs>, reference},
-};
+constexpr auto kKernels = joined(  //
+    cuda_rows<UpdateHistoryArgs>({
+        {"cuda", fits_always<UpdateHistoryArgs>, cuda::update_history, GpuLevel::kMma},
+    }),
+    kernel_rows<UpdateHistoryArgs>({
+        {"cpu", fits_always<UpdateHistoryArgs>, cpu},
+        {"reference", fits_always<UpdateHistoryArgs>, reference},
+    }));
 
 // Each token, and its count read and written.
 Traffic traffic_of(const UpdateHistoryArgs& a) {

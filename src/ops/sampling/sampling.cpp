@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "ops/kernel_table.h"
 #include "ops/sampling/cuda/kernels.h"
 #include "ops/sampling/internal.h"
 
@@ -14,16 +15,15 @@ Status check_range(const char* name, float value, float lo, float hi) {
   return request_error("{} is {}, but must be between {} and {}", name, value, lo, hi);
 }
 
-bool fits_avx512(const Machine& m, const SampleArgs&) {
-  return m.cpu.avx512;
-}
-
-constexpr Kernel<SampleArgs> kKernels[] = {
-    QUIRE_CUDA_KERNELS({"cuda", cuda::sample_fits, cuda::sample, GpuLevel::kMma, nullptr, cuda::kSampleTakes}, ){
-        "avx512", fits_avx512, sampling::sample_avx512, CpuLevel::kAvx512},
-    {"avx2", fits_always<SampleArgs>, sampling::sample_avx2},
-    {"reference", fits_always<SampleArgs>, sampling::sample_reference},
-};
+constexpr auto kKernels = joined(  //
+    cuda_rows<SampleArgs>({
+        {"cuda", cuda::sample_fits, cuda::sample, GpuLevel::kMma, nullptr, cuda::kSampleTakes},
+    }),
+    kernel_rows<SampleArgs>({
+        {"avx512", has_avx512<SampleArgs>, sampling::sample_avx512, CpuLevel::kAvx512},
+        {"avx2", fits_always<SampleArgs>, sampling::sample_avx2},
+        {"reference", fits_always<SampleArgs>, sampling::sample_reference},
+    }));
 
 Traffic traffic_of(const SampleArgs& a) {
   return {.bytes = a.logits.bytes()};

@@ -13,8 +13,8 @@ namespace quire::cuda {
 //     S <- e^g S;   u = beta (v - S k);   S <- S + u k^T;   o = Dk^(-1/2) S q
 //     y = norm_weight * o / sqrt(mean(o^2) + eps) * SiLU(z)
 // from the slot's S0 and window (slots.h), where S0 is zero if the segment's anchor is 0, whatever the slot
-// holds, and inputs of the convolution before position 0 are zero. The rows' tokens are appended to window
-// and ring. Tokens up to
+// holds, and inputs of the convolution before position 0 are zero. The rows' tokens are appended to window and ring.
+// Tokens up to
 //     anchor' = max(anchor, 16 * floor((position + count - tentative) / 16))
 // are then folded into S0; the host computes the same and passes it as the anchor of the next step.
 //   qkv [T, C] bf16;  a, b [T, Hv];  z, y [T, Hv * Dv] bf16, y may alias z. Rows of bf16 are aligned to 8

@@ -16,8 +16,7 @@ namespace quire::cuda {
 //   sources [rows] i32      or null: of row r, the batch slot whose token of the step before it is, or -1: tokens[r]
 //   sampled [batch_slots] i32    with sources; a negative token is taken for token 0
 //   table   [vocab, width]  in the file's layout, 16-byte aligned: F32, BF16, F16, Q8_0 or NVFP4 (embed_takes); the
-//   width
-//                           a multiple of 64 for NVFP4, of 32 for Q8_0, of 8 for the others
+//                           width a multiple of 64 for NVFP4, of 32 for Q8_0, of 8 for the others
 //   x       [rows, width] f32, 16-byte aligned
 // A token beyond the vocabulary (a bug of the caller's) reads row 0 instead of memory that is not the table's.
 struct EmbedParams {

@@ -18,13 +18,11 @@ constexpr int sample_blocks(int vocab) {
 
 // Of every block of every row, [rows][blocks]:
 //   max, sum          of the logits as sampled (biased, suppressed, penalised), sum of exp((logit - max) /
-//   temperature).
-//                     max is NaN if the block holds a NaN or +infinity; sum is that of rows that filter what they
-//                     draw from
+//                     temperature). max is NaN if the block holds a NaN or +infinity; sum is that of rows that filter
+//                     what they draw from
 //   raw_max, raw_sum  of the logits as given, at temperature 1: of rows that report log-probabilities
 //   best              [rows][sample_shares]: of rows that draw and filter nothing, the best of what each warp of the
-//   scan
-//                     has seen (ScoredColumn, race.cuh)
+//                     scan has seen (ScoredColumn, race.cuh)
 struct BlockStats {
   float* max;
   float* sum;
