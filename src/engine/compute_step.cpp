@@ -36,7 +36,7 @@ MoveBytes bytes_of(const HostMove& m, int64_t block_bytes, int64_t state_bytes) 
   return {true, m.device * state_bytes + begin, m.page * block_bytes, std::min(block_bytes, state_bytes - begin)};
 }
 
-void check_copies(const StepLayout::Arrays& a, const StepShape& shape, const CopyLimits& limits) {
+void check_copies(const StepArrays& a, const StepShape& shape, const CopyLimits& limits) {
   check_pairs("copy of state", a.slot_copies, shape.slot_copies, limits.slots, limits.slots);
   check_moves("move to the host", a.swap_outs, shape.swap_outs, limits);
   check_moves("move from the host", a.swap_ins, shape.swap_ins, limits);
@@ -75,7 +75,7 @@ void make_drafts(const OpContext& ctx, const Decoder& mtp, const StepShape& shap
     StepBatch pass = drafts.passes[j];
     pass.hidden = hidden[(j + 1) % 2];
     mtp.forward(ctx, pass, memory.cache, {.latency = options.latency}, {.logits = logits, .states = hidden[j % 2]});
-    sample(ctx, {.logits = logits, .rows = pass.sample_rows, .ids = mtp.head_tokens(), .out = out});
+    sample(ctx, {.logits = logits, .rows = pass.arrays.sample_rows, .ids = mtp.head_tokens(), .out = out});
   }
 }
 
@@ -91,15 +91,15 @@ void follow(const OpContext& ctx, const Decoder& mtp, const DraftBatch& drafts, 
 // What comes before the pass.
 void begin_step(const OpContext& ctx, const StepDecoders& decoders, const StepBatch& batch, const DraftBatch& drafts,
                 const ForwardOptions& options, const StepMemory& memory) {
-  copy_slots(ctx, {.pool = memory.cache.slots(), .pairs = batch.slot_copies});
-  update_history(ctx, {.tokens = batch.past_tokens,
+  copy_slots(ctx, {.pool = memory.cache.slots(), .pairs = batch.slot_copies()});
+  update_history(ctx, {.tokens = batch.arrays.past_tokens,
                        .token_count = batch.shape.past_tokens,
-                       .ranges = batch.past_updates,
+                       .ranges = batch.arrays.past_updates,
                        .range_count = batch.shape.past_updates,
                        .history = memory.history});
-  update_history(ctx, {.tokens = batch.tokens.as<int32_t>(),
+  update_history(ctx, {.tokens = batch.arrays.tokens,
                        .token_count = batch.shape.rows,
-                       .ranges = batch.history_updates,
+                       .ranges = batch.arrays.history_updates,
                        .range_count = batch.shape.history_updates,
                        .history = memory.history});
   if (batch.shape.draft_passes == 0) return;
@@ -110,12 +110,12 @@ void begin_step(const OpContext& ctx, const StepDecoders& decoders, const StepBa
 void sample_rows(const OpContext& ctx, const StepBatch& batch, const Tensor& logits, const StepMemory& memory) {
   if (batch.shape.masks > 0 && memory.await_masks != nullptr) (*memory.await_masks)();
   SampleArgs args{.logits = logits,
-                  .rows = batch.sample_rows,
-                  .bias_ids = batch.bias_ids,
-                  .bias_values = batch.bias_values,
+                  .rows = batch.arrays.sample_rows,
+                  .bias_ids = batch.arrays.bias_ids,
+                  .bias_values = batch.arrays.bias_values,
                   .suppressed = memory.suppressed.data(),
                   .suppressed_count = static_cast<int32_t>(memory.suppressed.size()),
-                  .masks = batch.masks,
+                  .masks = batch.arrays.masks,
                   .history = memory.history,
                   .out = memory.out};
   args.out.sampled = batch.sampled;
@@ -139,8 +139,9 @@ void compute_step(const OpContext& ctx, const StepDecoders& decoders, const Step
   if (batch.shape.follows) states = make_tensor(scope.take<float>(batch.shape.rows * d), {batch.shape.rows, d});
   if (all || part == StepPart::kPass) {
     const auto look_up = [&](int64_t first, const Tensor& slice) {
-      sample(ctx,
-             {.logits = slice, .rows = batch.score_rows + first, .out = rows_of(memory.scored, first, slice.dim(0))});
+      sample(ctx, {.logits = slice,
+                   .rows = batch.arrays.score_rows + first,
+                   .out = rows_of(memory.scored, first, slice.dim(0))});
     };
     const ScoredLogits score = std::cref(look_up);  // a copy would allocate in every step
     model.forward(ctx, batch, memory.cache, options,

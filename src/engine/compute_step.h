@@ -47,7 +47,7 @@ struct CopyLimits {
   int64_t blocks = 0, slots = 0, pages = 0;  // pages: of the host's memory
   int64_t block_bytes = 0, state_bytes = 0;
 };
-void check_copies(const StepLayout::Arrays& a, const StepShape& shape, const CopyLimits& limits);
+void check_copies(const StepArrays& a, const StepShape& shape, const CopyLimits& limits);
 
 // Where the bytes of one move lie: from the beginning of the blocks, of the slots, and of the host's pages.
 struct MoveBytes {

@@ -110,7 +110,7 @@ const Decoder& CpuBackend::decoder() const {
 }
 
 int64_t CpuBackend::scratch_of(const StepShape& shape, std::span<const Segment> segments) {
-  const StepLayout::Arrays a = layout_.arrays(step_.data());
+  const StepArrays a = layout_.arrays(step_.data());
   const StepCapacity& c = layout_.capacity();
   std::ranges::copy(segments, a.segments);
   const SampleRow row{.temperature = 1.0f,
@@ -125,9 +125,9 @@ int64_t CpuBackend::scratch_of(const StepShape& shape, std::span<const Segment> 
   SampleRow draft = row;  // has no history and reports nothing
   draft.history = draft.logprobs = -1;
   for (int32_t j = 0; j < shape.draft_passes; ++j) {
-    Segment* const pass = std::ranges::copy(segments, a.drafts.segments + int64_t{j} * c.segments).out - shape.segments;
+    Segment* const pass = std::ranges::copy(segments, a.draft_segments + int64_t{j} * c.segments).out - shape.segments;
     for (int32_t i = 0; i < shape.decodes; ++i) pass[i].row = i, pass[i].count = 1, pass[i].tentative = 0;
-    std::fill_n(a.drafts.samples + int64_t{j} * c.segments, shape.decodes, draft);
+    std::fill_n(a.draft_samples + int64_t{j} * c.segments, shape.decodes, draft);
   }
   Workspace all;
   pool_.set_dry(true);
@@ -265,9 +265,9 @@ void CpuBackend::await_masks() {
   std::unique_lock lock(mutex_);
   running_->waits_for_masks = !running_->has_masks;
   changed_.wait(lock, [&] { return running_->has_masks; });
-  const int64_t at = layout_.masks_begin();
+  const int64_t at = layout_.later_begin();
   std::memcpy(step_.data() + at, running_->staging.data() + at,
-              static_cast<size_t>(layout_.mask_bytes(running_->shape)));
+              static_cast<size_t>(layout_.later_bytes(running_->shape)));
 }
 
 Result<StepResults> CpuBackend::wait(int buffer) {
@@ -303,7 +303,7 @@ void CpuBackend::run(Buffer& b) {
   swap(layout_.arrays(b.staging.data()), b.shape);
   const StepBatch batch = layout_.batch(step_.data(), b.shape, nullptr);
   compute(b.shape, *workspace_);
-  const bool tops = reports_tops(batch.sample_rows, b.shape.logit_rows);
+  const bool tops = reports_tops(batch.arrays.sample_rows, b.shape.logit_rows);
   std::memcpy(b.results.data(), results_.data(), static_cast<size_t>(result_layout_.used_bytes(tops)));
   b.done.out = result_layout_.outputs(b.results.data(), b.shape.logit_rows);
   b.done.hidden = result_layout_.hidden(b.results.data(), b.shape.hidden_rows);
@@ -313,7 +313,7 @@ void CpuBackend::run(Buffer& b) {
   b.done.scored = result_layout_.scored(b.results.data(), b.shape.scored_rows);
   if (b.shape.scored_rows > 0)
     std::memcpy(b.results.data() + result_layout_.scored_begin(), results_.data() + result_layout_.scored_begin(),
-                static_cast<size_t>(result_layout_.scored_bytes(reports_tops(batch.score_rows, b.shape.scored_rows))));
+                static_cast<size_t>(result_layout_.scored_bytes(reports_tops(batch.arrays.score_rows, b.shape.scored_rows))));
   b.done.drafts = result_layout_.drafts(b.results.data());
   if (b.shape.draft_passes > 0)
     std::memcpy(b.done.drafts.data, sampled_.data() + layout_.capacity().batch_slots * sizeof(int32_t),
@@ -322,7 +322,7 @@ void CpuBackend::run(Buffer& b) {
   leave();
 }
 
-void CpuBackend::swap(const StepLayout::Arrays& a, const StepShape& shape) {
+void CpuBackend::swap(const StepArrays& a, const StepShape& shape) {
   const int64_t block = *storage_.shape().block_bytes(), state = *storage_.shape().state_bytes();
   std::byte* const blocks_at = storage_.blocks().bytes_at(0);
   std::byte* const slots_at = storage_.slots().bytes_at(0);

@@ -99,7 +99,7 @@ class CpuBackend : public Backend {
   OpContext context(Workspace& workspace);
   void work();
   void run(Buffer& buffer);
-  void swap(const StepLayout::Arrays& a, const StepShape& shape);
+  void swap(const StepArrays& a, const StepShape& shape);
   void compute(const StepShape& shape, Workspace& workspace);
   void take_drafts();
   void await_masks();

@@ -56,8 +56,8 @@ void CudaBackend::enqueue_pass(Buffer& b) {
 }
 
 void CudaBackend::enqueue_sampling(Buffer& b) {
-  keep(cudaMemcpyAsync(step_.data() + layout_.masks_begin(), b.staging.data() + layout_.masks_begin(),
-                       static_cast<size_t>(layout_.mask_bytes(b.shape)), cudaMemcpyHostToDevice, context_.stream),
+  keep(cudaMemcpyAsync(step_.data() + layout_.later_begin(), b.staging.data() + layout_.later_begin(),
+                       static_cast<size_t>(layout_.later_bytes(b.shape)), cudaMemcpyHostToDevice, context_.stream),
        "copying masks to the GPU");
   compute(b.padded, *workspace_, StepPart::kSampling);
   log_.forget();
@@ -73,7 +73,7 @@ void CudaBackend::copy_drafts(const Buffer& b) {
 void CudaBackend::copy_results(const Buffer& b) {
   const cudaStream_t stream = context_.stream;
   const StepBatch host = layout_.batch(b.staging.data(), b.shape, nullptr);
-  const bool tops = reports_tops(host.sample_rows, b.shape.logit_rows);
+  const bool tops = reports_tops(host.arrays.sample_rows, b.shape.logit_rows);
   keep(cudaMemcpyAsync(b.results.data(), results_.data(), static_cast<size_t>(result_layout_.used_bytes(tops)),
                        cudaMemcpyDeviceToHost, stream),
        "copying results from the GPU");
@@ -85,7 +85,7 @@ void CudaBackend::copy_results(const Buffer& b) {
   }
   if (b.shape.scored_rows > 0) {
     const int64_t at = result_layout_.scored_begin(),
-                  bytes = result_layout_.scored_bytes(reports_tops(host.score_rows, b.shape.scored_rows));
+                  bytes = result_layout_.scored_bytes(reports_tops(host.arrays.score_rows, b.shape.scored_rows));
     keep(cudaMemcpyAsync(b.results.data() + at, results_.data() + at, static_cast<size_t>(bytes),
                          cudaMemcpyDeviceToHost, stream),
          "copying log-probabilities of prompts from the GPU");
@@ -100,7 +100,7 @@ void CudaBackend::move(const Buffer& b) {
   use_.clear();
   const Buffer* const before = last_ == &b ? nullptr : last_;  // a buffer that is used again was waited for
   if (before != nullptr) use_.note(layout_.batch(before->staging.data(), before->shape, nullptr), blocks_, slots_);
-  const StepLayout::Arrays a = layout_.arrays(b.staging.data());
+  const StepArrays a = layout_.arrays(b.staging.data());
   moves_.enqueue(context_, {.outs = {a.swap_outs, static_cast<size_t>(b.shape.swap_outs)},
                             .ins = {a.swap_ins, static_cast<size_t>(b.shape.swap_ins)},
                             .cache = views_,

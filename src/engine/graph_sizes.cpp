@@ -40,7 +40,7 @@ StepShape shape_of(const GraphSize& size, const StepCapacity& c) {
 }
 
 StepShape pad_step(const StepLayout& layout, std::byte* base, const StepShape& shape) {
-  const StepLayout::Arrays a = layout.arrays(base);
+  const StepArrays a = layout.arrays(base);
   const StepCapacity& c = layout.capacity();
   const int32_t each = shape.most_rows;
   int32_t sequences = graph_rows(shape.decodes, c);
@@ -49,17 +49,17 @@ StepShape pad_step(const StepLayout& layout, std::byte* base, const StepShape& s
     a.tokens[i] = 0;
     a.sources[i] = a.logit_rows[i] = -1;
     a.sample_rows[i] = {.flags = kSampleIdle};
-    if (c.drafts > 0) a.drafts.next_tokens[i] = 0, a.drafts.next_sources[i] = -1;
+    if (c.drafts > 0) a.next_tokens[i] = 0, a.next_sources[i] = -1;
   }
   for (int32_t i = shape.decodes; i < sequences; ++i) {
     a.segments[i] = {};
-    if (c.drafts > 0) a.drafts.rows[i] = i, a.drafts.kept_rows[i] = 0;
+    if (c.drafts > 0) a.draft_rows[i] = i, a.kept_rows[i] = 0;
     for (int32_t j = 0; j < shape.draft_passes; ++j) {
       const int64_t at = int64_t{j} * c.segments + i;
-      a.drafts.segments[at] = {};
-      a.drafts.tokens[at] = 0;
-      a.drafts.sources[at] = -1;
-      a.drafts.samples[at] = {.flags = kSampleIdle};
+      a.draft_segments[at] = {};
+      a.draft_tokens[at] = 0;
+      a.draft_sources[at] = -1;
+      a.draft_samples[at] = {.flags = kSampleIdle};
     }
   }
   GraphSize size = size_of(shape);

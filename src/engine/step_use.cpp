@@ -32,7 +32,7 @@ void StepUse::note(const StepBatch& step, int32_t blocks, int32_t slots) {
       block = std::max(block, j < s.position / kBlockTokens ? kRead : kWritten);
     }
   }
-  note_pairs(step.slot_copies, step.shape.slot_copies, slots_);
+  note_pairs(step.slot_copies(), step.shape.slot_copies, slots_);
 }
 
 }  // namespace quire

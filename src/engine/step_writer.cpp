@@ -17,7 +17,7 @@ StepWriter::StepWriter(Backend& backend, const EngineOptions& options, const Mod
                             .masks = c.masks};
   const auto biases = static_cast<size_t>(c.biases), segments = static_cast<size_t>(c.segments);
   for (int i = 0; i < kMostDepth; ++i) {
-    const StepLayout::Arrays a = backend.layout().arrays(backend.staging(i));
+    const StepArrays a = backend.layout().arrays(backend.staging(i));
     lists_.push_back({.samples = {limits, SampleRowList::Memory{{a.sample_rows, static_cast<size_t>(c.logit_rows)},
                                                                 {a.bias_ids, biases},
                                                                 {a.bias_values, biases}}},
@@ -35,7 +35,7 @@ void StepWriter::begin(int buffer, const StepPlan& plan) {
   shape_ = {};
   each_ = even_rows(plan);
   const StepCapacity& c = backend_.layout().capacity();
-  if (c.drafts > 0) std::fill_n(to_.drafts.keep, c.kept(), -1);
+  if (c.drafts > 0) std::fill_n(to_.keep, c.kept(), -1);
   for (const Work& w : plan.work) shape_.longest = std::max(shape_.longest, static_cast<int32_t>(w.begin + w.count));
   const int32_t blocks = (shape_.longest + kBlockTokens - 1) / kBlockTokens;
   shape_.table_width = table_width(blocks, backend_.layout().capacity());
@@ -59,7 +59,7 @@ void StepWriter::pad_rows(int32_t count) {
     const int32_t row = shape_.rows++;
     to_.tokens[row] = 0;
     to_.sources[row] = -1;
-    if (c.drafts > 0) to_.drafts.next_tokens[row] = 0, to_.drafts.next_sources[row] = -1;
+    if (c.drafts > 0) to_.next_tokens[row] = 0, to_.next_sources[row] = -1;
     to_.logit_rows[shape_.logit_rows++] = -1;
     ++shape_.decode_logit_rows;
     ++shape_.decode_rows;
@@ -123,31 +123,30 @@ void StepWriter::add_tokens(const Sequence& s, const Work& work) {
 
 void StepWriter::add_drafts(const Sequence& s, const Work& work) {
   const StepCapacity& c = backend_.layout().capacity();
-  const StepLayout::Arrays::Drafts& to = to_.drafts;
   const int32_t i = shape_.decodes, drafts = s.drafts.by_mtp ? work.count - 1 : 0;
-  to.rows[i] = i;
+  to_.draft_rows[i] = i;
   // Of those that draft nothing, any that there is.
-  to.kept_rows[i] = s.memory.slot * (c.drafts + 1);
+  to_.kept_rows[i] = s.memory.slot * (c.drafts + 1);
   if (drafts > 0) {
     QUIRE_CHECK(work.begin < s.committed() && work.begin > s.drafts.kept_first && work.begin <= s.drafts.kept_end,
                 "sequence {}: drafts after {} tokens, but hidden states of [{}, {}) are kept", s.id.v, work.begin,
                 s.drafts.kept_first, s.drafts.kept_end);
-    to.kept_rows[i] += static_cast<int32_t>(work.begin - 1 - s.drafts.kept_first);
+    to_.kept_rows[i] += static_cast<int32_t>(work.begin - 1 - s.drafts.kept_first);
   }
   for (int32_t j = 0; j < c.drafts; ++j) {
     const int32_t at = j * c.segments + i;
     const bool wanted = j < drafts;
-    to.tokens[at] = wanted && j == 0 ? s.token(work.begin) : 0;
-    to.sources[at] = wanted && j > 0 ? c.draft_entry(s.memory.slot, j - 1) : -1;
-    to.samples[at] = wanted ? draft_row(s.request.sampling, work.begin + 1 + j, c.draft_entry(s.memory.slot, j))
-                            : SampleRow{.flags = kSampleIdle};
+    to_.draft_tokens[at] = wanted && j == 0 ? s.token(work.begin) : 0;
+    to_.draft_sources[at] = wanted && j > 0 ? c.draft_entry(s.memory.slot, j - 1) : -1;
+    to_.draft_samples[at] = wanted ? draft_row(s.request.sampling, work.begin + 1 + j, c.draft_entry(s.memory.slot, j))
+                                   : SampleRow{.flags = kSampleIdle};
     const auto position = static_cast<int32_t>(work.begin + j - 1);
-    to.segments[at] = wanted ? Segment{.row = i,
-                                       .count = 1,
-                                       .position = position,
-                                       .state_slot = s.memory.state_slot.v,
-                                       .anchor = position}
-                             : Segment{};
+    to_.draft_segments[at] = wanted ? Segment{.row = i,
+                                              .count = 1,
+                                              .position = position,
+                                              .state_slot = s.memory.state_slot.v,
+                                              .anchor = position}
+                                    : Segment{};
   }
   shape_.draft_passes = std::max(shape_.draft_passes, drafts);
 }
@@ -155,20 +154,19 @@ void StepWriter::add_drafts(const Sequence& s, const Work& work) {
 // The token after a row: of a prompt's it is known, but for the last one's; after others it is what they sample.
 void StepWriter::add_follow(Sequence& s, const Work& work, bool decode, const SequenceRows& rows) {
   const StepCapacity& c = backend_.layout().capacity();
-  const StepLayout::Arrays::Drafts& to = to_.drafts;
   const int64_t end = work.begin + work.count, known = decode ? work.begin : s.prompt_tokens() - 1;
   // Rows behind `known` have results one after the other, the last one of a prompt its only one.
   for (int32_t i = 0; i < work.count; ++i) {
     const int64_t position = work.begin + i;
     const bool sampled = position >= known && rows.logit_row >= 0;
-    to.next_tokens[shape_.rows + i] = sampled || position >= known ? 0 : s.token(position + 1);
-    to.next_sources[shape_.rows + i] = sampled ? rows.logit_row + static_cast<int32_t>(position - known) : -1;
+    to_.next_tokens[shape_.rows + i] = sampled || position >= known ? 0 : s.token(position + 1);
+    to_.next_sources[shape_.rows + i] = sampled ? rows.logit_row + static_cast<int32_t>(position - known) : -1;
   }
   shape_.follows = true;
   if (rows.logit_row < 0) return;
   const int64_t first = decode ? work.begin : end - 1;
   for (int64_t position = first; position < end; ++position)
-    to.keep[s.memory.slot * (c.drafts + 1) + static_cast<int32_t>(position - first)] =
+    to_.keep[s.memory.slot * (c.drafts + 1) + static_cast<int32_t>(position - first)] =
         shape_.rows + static_cast<int32_t>(position - work.begin);
   s.drafts.kept_first = first;
   s.drafts.kept_end = end;

@@ -48,7 +48,7 @@ class StepWriter {
   std::vector<Lists> lists_;  // one for each buffer
   // Of the step that is written.
   Lists* list_ = nullptr;
-  StepLayout::Arrays to_;
+  StepArrays to_;
   StepShape shape_;
   int32_t each_ = 1;  // rows of a sequence with generated tokens at least: padding behind those with fewer
 };

@@ -49,7 +49,7 @@ Scorer::Scorer(std::shared_ptr<const LoadedModel> model, ScorerOptions options, 
                .logit_rows = static_cast<int32_t>(chunk_)}),
       step_memory_(static_cast<size_t>(layout_.bytes())) {
   // What never changes: every row wants its logits, and holds the token that is written there.
-  const StepLayout::Arrays a = layout_.arrays(step_memory_.data());
+  const StepArrays a = layout_.arrays(step_memory_.data());
   std::iota(a.tables, a.tables + layout_.capacity().table_width, 0);
   std::iota(a.logit_rows, a.logit_rows + chunk_, 0);
   std::fill_n(a.sources, chunk_, -1);

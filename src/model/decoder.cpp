@@ -139,8 +139,9 @@ void Decoder::input(const Pass& pass, const Tensor& x) const {
   const OpContext& ctx = pass.ctx;
   const StepBatch& step = pass.step;
   const auto look_up = [&](const Tensor& to) {
-    embed(ctx,
-          {.tokens = step.tokens, .sources = step.sources, .sampled = step.sampled, .table = w_.embedding, .x = to});
+    embed(
+        ctx,
+        {.tokens = step.tokens(), .sources = step.sources(), .sampled = step.sampled, .table = w_.embedding, .x = to});
   };
   const MtpInput& in = w_.input;
   if (in.projection.empty()) return look_up(x);
@@ -171,8 +172,8 @@ void Decoder::per_layer_input(const Pass& pass, const Activations& s) const {
   add_rms_norm(
       ctx,
       {.x = by_layer(other), .add = {}, .weight = w_.per_layer.norm, .eps = config_->eps, .h = by_layer(s.per_layer)});
-  embed(ctx, {.tokens = step.tokens,
-              .sources = step.sources,
+  embed(ctx, {.tokens = step.tokens(),
+              .sources = step.sources(),
               .sampled = step.sampled,
               .table = w_.per_layer.table,
               .x = other});
@@ -395,7 +396,7 @@ void Decoder::head(const Pass& pass, const Tensor& x, const ForwardOutputs& out)
     add_rms_norm(pass.ctx, {.x = x, .add = {}, .weight = w_.output_norm, .eps = config_->eps, .h = out.states});
   const StepShape& s = pass.step.shape;
   if (s.logit_rows > 0)
-    logits(pass, x, pass.step.logit_rows, pass.options.latency ? s.decode_logit_rows : 0, out.logits);
+    logits(pass, x, pass.step.logit_rows(), pass.options.latency ? s.decode_logit_rows : 0, out.logits);
   if (s.scored_rows > 0 && out.scored != nullptr) scored_logits(pass, x, *out.scored);
 }
 
@@ -425,7 +426,7 @@ void Decoder::scored_logits(const Pass& pass, const Tensor& x, const ScoredLogit
   for (int64_t first = 0; first < rows; first += most) {
     const int64_t count = std::min(most, rows - first);
     const Tensor slice = make_tensor(memory, {count, pitch}).cols(0, vocab);
-    logits(pass, x, pass.step.scored_rows.rows(first, count), 0, slice);
+    logits(pass, x, pass.step.scored_rows().rows(first, count), 0, slice);
     each(first, slice);
   }
 }
@@ -436,7 +437,7 @@ void Decoder::hidden_states(const Pass& pass, const Tensor& x, const Tensor& hid
   if (rows == 0) return;
   Workspace::Scope ws(pass.ctx.workspace);
   const Tensor wanted = make_tensor(ws.take<float>(rows * d), {rows, d});
-  gather_rows(pass.ctx, {.x = x, .rows = pass.step.hidden_rows, .y = wanted});
+  gather_rows(pass.ctx, {.x = x, .rows = pass.step.hidden_rows(), .y = wanted});
   add_rms_norm(pass.ctx, {.x = wanted, .add = {}, .weight = w_.output_norm, .eps = config_->eps, .h = hidden});
 }
 

@@ -1,5 +1,9 @@
 #include "model/step.h"
 
+#include <algorithm>
+#include <type_traits>
+#include <utility>
+
 namespace quire {
 namespace {
 
@@ -9,71 +13,127 @@ int64_t after(int64_t offset, int64_t bytes) {
   return (offset + bytes + kAlign - 1) / kAlign * kAlign;
 }
 
-}  // namespace
+using Capacity = const StepCapacity&;
+using Shape = const StepShape&;
 
-StepLayout::StepLayout(const StepCapacity& c) : capacity_(c) {
-  constexpr int64_t kInt = sizeof(int32_t);
-  sources_ = after(0, c.rows * kInt);
-  segments_ = after(sources_, c.rows * kInt);
-  logit_rows_ = after(segments_, c.segments * static_cast<int64_t>(sizeof(Segment)));
-  slot_copies_ = after(logit_rows_, c.logit_rows * kInt);
-  updates_ = after(slot_copies_, c.slot_copies * 2 * kInt);
-  past_updates_ = after(updates_, c.segments * static_cast<int64_t>(sizeof(HistoryUpdate)));
-  sample_rows_ = after(past_updates_, c.segments * static_cast<int64_t>(sizeof(HistoryUpdate)));
-  tables_ = after(sample_rows_, c.logit_rows * static_cast<int64_t>(sizeof(SampleRow)));
-  bias_ids_ = after(tables_, int64_t{c.segments} * c.table_pitch(c.table_width) * kInt);
-  bias_values_ = after(bias_ids_, c.biases * kInt);
-  hidden_rows_ = after(bias_values_, c.biases * kInt);
-  scored_rows_ = after(hidden_rows_, c.hidden_rows * kInt);
-  score_rows_ = after(scored_rows_, c.scored_rows * kInt);
-  past_tokens_ = after(score_rows_, c.scored_rows * static_cast<int64_t>(sizeof(SampleRow)));
-  draft_tokens_ = after(past_tokens_, c.past * kInt);
-  const int64_t passes = int64_t{c.drafts} * c.segments, rows = c.drafts > 0 ? c.rows : 0;
-  draft_sources_ = after(draft_tokens_, passes * kInt);
-  draft_segments_ = after(draft_sources_, passes * kInt);
-  draft_samples_ = after(draft_segments_, passes * static_cast<int64_t>(sizeof(Segment)));
-  draft_rows_ = after(draft_samples_, passes * static_cast<int64_t>(sizeof(SampleRow)));
-  kept_rows_ = after(draft_rows_, c.segments * kInt);
-  next_tokens_ = after(kept_rows_, c.segments * kInt);
-  next_sources_ = after(next_tokens_, rows * kInt);
-  keep_ = after(next_sources_, rows * kInt);
-  drafts_end_ = after(keep_, c.kept() * kInt);
-  swap_outs_ = drafts_end_;
-  swap_ins_ = after(swap_outs_, c.swaps * static_cast<int64_t>(sizeof(HostMove)));
-  masks_ = after(swap_ins_, c.swaps * static_cast<int64_t>(sizeof(HostMove)));
-  bytes_ = after(masks_, c.masks * sample_mask_words(c.vocab) * kInt);
+template <auto kMember>
+constexpr StepArrayRow row(int64_t (*most)(Capacity), int64_t (*used)(Capacity, Shape),
+                           StepArrayRow::Copied copied = StepArrayRow::Copied::kWithStep) {
+  using Element = std::remove_pointer_t<std::remove_cvref_t<decltype(std::declval<StepArrays&>().*kMember)>>;
+  return {.set = [](StepArrays& a, std::byte* at) { a.*kMember = reinterpret_cast<Element*>(at); },
+          .element_bytes = sizeof(Element),
+          .most = most,
+          .used = used,
+          .copied = copied};
 }
 
-StepLayout::Arrays StepLayout::arrays(std::byte* base) const {
-  const auto at = [&]<class T>(T*, int64_t offset) { return reinterpret_cast<T*>(base + offset); };
-  int32_t* const ints = nullptr;
-  return {.tokens = at(ints, 0),
-          .sources = at(ints, sources_),
-          .segments = at(static_cast<Segment*>(nullptr), segments_),
-          .tables = at(ints, tables_),
-          .logit_rows = at(ints, logit_rows_),
-          .slot_copies = at(ints, slot_copies_),
-          .history_updates = at(static_cast<HistoryUpdate*>(nullptr), updates_),
-          .past_updates = at(static_cast<HistoryUpdate*>(nullptr), past_updates_),
-          .sample_rows = at(static_cast<SampleRow*>(nullptr), sample_rows_),
-          .bias_ids = at(ints, bias_ids_),
-          .bias_values = at(static_cast<float*>(nullptr), bias_values_),
-          .hidden_rows = at(ints, hidden_rows_),
-          .scored_rows = at(ints, scored_rows_),
-          .score_rows = at(static_cast<SampleRow*>(nullptr), score_rows_),
-          .past_tokens = at(ints, past_tokens_),
-          .swap_outs = at(static_cast<HostMove*>(nullptr), swap_outs_),
-          .swap_ins = at(static_cast<HostMove*>(nullptr), swap_ins_),
-          .masks = at(static_cast<uint32_t*>(nullptr), masks_),
-          .drafts = {.tokens = at(ints, draft_tokens_),
-                     .sources = at(ints, draft_sources_),
-                     .segments = at(static_cast<Segment*>(nullptr), draft_segments_),
-                     .samples = at(static_cast<SampleRow*>(nullptr), draft_samples_),
-                     .rows = at(ints, draft_rows_),
-                     .kept_rows = at(ints, kept_rows_),
-                     .next_tokens = at(ints, next_tokens_),
-                     .next_sources = at(ints, next_sources_),
-                     .keep = at(ints, keep_)}};
+int64_t draft_entries(Capacity c) {
+  return int64_t{c.drafts} * c.segments;
+}
+int64_t used_draft_entries(Capacity c, Shape s) {
+  return int64_t{s.draft_passes} * c.segments;
+}
+int64_t drafting_sequences(Capacity c) {
+  return c.drafts > 0 ? c.segments : 0;
+}
+int64_t used_drafting_sequences(Capacity, Shape s) {
+  return s.draft_passes > 0 ? s.decodes : 0;
+}
+int64_t followed_rows(Capacity c) {
+  return c.drafts > 0 ? c.rows : 0;
+}
+int64_t used_followed_rows(Capacity, Shape s) {
+  return s.follows ? s.rows : 0;
+}
+
+using A = StepArrays;
+constexpr StepArrayRow kRows[] = {
+    row<&A::tokens>([](Capacity c) -> int64_t { return c.rows; }, [](Capacity, Shape s) -> int64_t { return s.rows; }),
+    row<&A::sources>([](Capacity c) -> int64_t { return c.rows; }, [](Capacity, Shape s) -> int64_t { return s.rows; }),
+    row<&A::segments>([](Capacity c) -> int64_t { return c.segments; },
+                      [](Capacity, Shape s) -> int64_t { return s.segments; }),
+    row<&A::logit_rows>([](Capacity c) -> int64_t { return c.logit_rows; },
+                        [](Capacity, Shape s) -> int64_t { return s.logit_rows; }),
+    row<&A::slot_copies>([](Capacity c) -> int64_t { return int64_t{2} * c.slot_copies; },
+                         [](Capacity, Shape s) -> int64_t { return int64_t{2} * s.slot_copies; }),
+    row<&A::history_updates>([](Capacity c) -> int64_t { return c.segments; },
+                             [](Capacity, Shape s) -> int64_t { return s.history_updates; }),
+    row<&A::past_updates>([](Capacity c) -> int64_t { return c.segments; },
+                          [](Capacity, Shape s) -> int64_t { return s.past_updates; }),
+    row<&A::sample_rows>([](Capacity c) -> int64_t { return c.logit_rows; },
+                         [](Capacity, Shape s) -> int64_t { return s.logit_rows; }),
+    row<&A::tables>([](Capacity c) -> int64_t { return int64_t{c.segments} * c.table_pitch(c.table_width); },
+                    [](Capacity c, Shape s) -> int64_t { return int64_t{s.segments} * c.table_pitch(s.table_width); }),
+    row<&A::bias_ids>([](Capacity c) -> int64_t { return c.biases; },
+                      [](Capacity, Shape s) -> int64_t { return s.biases; }),
+    row<&A::bias_values>([](Capacity c) -> int64_t { return c.biases; },
+                         [](Capacity, Shape s) -> int64_t { return s.biases; }),
+    row<&A::hidden_rows>([](Capacity c) -> int64_t { return c.hidden_rows; },
+                         [](Capacity, Shape s) -> int64_t { return s.hidden_rows; }),
+    row<&A::scored_rows>([](Capacity c) -> int64_t { return c.scored_rows; },
+                         [](Capacity, Shape s) -> int64_t { return s.scored_rows; }),
+    row<&A::score_rows>([](Capacity c) -> int64_t { return c.scored_rows; },
+                        [](Capacity, Shape s) -> int64_t { return s.scored_rows; }),
+    row<&A::past_tokens>([](Capacity c) -> int64_t { return c.past; },
+                         [](Capacity, Shape s) -> int64_t { return s.past_tokens; }),
+    row<&A::draft_tokens>(draft_entries, used_draft_entries),
+    row<&A::draft_sources>(draft_entries, used_draft_entries),
+    row<&A::draft_segments>(draft_entries, used_draft_entries),
+    row<&A::draft_samples>(draft_entries, used_draft_entries),
+    row<&A::draft_rows>(drafting_sequences, used_drafting_sequences),
+    row<&A::kept_rows>(drafting_sequences, used_drafting_sequences),
+    row<&A::next_tokens>(followed_rows, used_followed_rows),
+    row<&A::next_sources>(followed_rows, used_followed_rows),
+    row<&A::keep>([](Capacity c) -> int64_t { return c.kept(); },
+                  [](Capacity c, Shape s) -> int64_t { return s.follows ? c.kept() : 0; }),
+    row<&A::swap_outs>([](Capacity c) -> int64_t { return c.swaps; },
+                       [](Capacity, Shape s) -> int64_t { return s.swap_outs; }, StepArrayRow::Copied::kNever),
+    row<&A::swap_ins>([](Capacity c) -> int64_t { return c.swaps; },
+                      [](Capacity, Shape s) -> int64_t { return s.swap_ins; }, StepArrayRow::Copied::kNever),
+    row<&A::masks>([](Capacity c) -> int64_t { return c.masks * sample_mask_words(c.vocab); },
+                   [](Capacity c, Shape s) -> int64_t { return s.masks * sample_mask_words(c.vocab); },
+                   StepArrayRow::Copied::kLater),
+};
+
+static_assert(std::size(kRows) == sizeof(StepArrays) / sizeof(void*), "each member of StepArrays has one row");
+
+}  // namespace
+
+std::span<const StepArrayRow> step_array_rows() {
+  return kRows;
+}
+
+StepLayout::StepLayout(const StepCapacity& c) : capacity_(c) {
+  offsets_.reserve(std::size(kRows));
+  for (const StepArrayRow& r : kRows) {
+    offsets_.push_back(bytes_);
+    bytes_ = after(bytes_, r.most(c) * r.element_bytes);
+  }
+}
+
+StepArrays StepLayout::arrays(std::byte* base) const {
+  StepArrays a;
+  for (size_t i = 0; i < offsets_.size(); ++i) kRows[i].set(a, base + offsets_[i]);
+  return a;
+}
+
+int64_t StepLayout::end_of(const StepShape& shape, StepArrayRow::Copied copied) const {
+  int64_t end = 0;
+  for (size_t i = 0; i < offsets_.size(); ++i) {
+    const int64_t used = kRows[i].copied == copied ? kRows[i].used(capacity_, shape) : 0;
+    if (used > 0) end = std::max(end, offsets_[i] + used * kRows[i].element_bytes);
+  }
+  return end;
+}
+
+int64_t StepLayout::later_begin() const {
+  for (size_t i = 0; i < offsets_.size(); ++i)
+    if (kRows[i].copied == StepArrayRow::Copied::kLater) return offsets_[i];
+  return bytes_;
+}
+
+int64_t StepLayout::later_bytes(const StepShape& shape) const {
+  return std::max<int64_t>(0, end_of(shape, StepArrayRow::Copied::kLater) - later_begin());
 }
 
 SegmentArray StepLayout::window_tables(SegmentArray segments, const StepShape& shape) const {
@@ -82,8 +142,7 @@ SegmentArray StepLayout::window_tables(SegmentArray segments, const StepShape& s
 }
 
 DraftBatch StepLayout::drafts(std::byte* base, const StepShape& shape, int32_t* sampled, const Tensor& results) const {
-  const Arrays all = arrays(base);
-  const Arrays::Drafts& a = all.drafts;
+  const StepArrays a = arrays(base);
   const StepBatch step = batch(base, shape, sampled);
   DraftBatch d;
   const int32_t rows = shape.decodes;
@@ -99,27 +158,30 @@ DraftBatch StepLayout::drafts(std::byte* base, const StepShape& shape, int32_t* 
                   .table_width = shape.table_width,
                   .longest = shape.longest,
                   .decode_keys = shape.decode_keys};
-    pass.tokens = make_tensor(a.tokens + at, {rows});
-    pass.sources = make_tensor(a.sources + at, {rows});
+    pass.arrays = {.tokens = a.draft_tokens + at,
+                   .sources = a.draft_sources + at,
+                   .segments = a.draft_segments + at,
+                   .logit_rows = a.draft_rows,
+                   .sample_rows = a.draft_samples + at,
+                   .tables = a.tables};
     pass.sampled = step.sampled;
     const int32_t pitch = capacity_.table_pitch(shape.table_width);
-    pass.segments = {a.segments + at, rows, rows, all.tables, pitch, rows, 0, shape.decode_keys};
+    pass.segments = {pass.arrays.segments, rows, rows, a.tables, pitch, rows, 0, shape.decode_keys};
     pass.windows = window_tables(pass.segments, shape);
-    pass.logit_rows = make_tensor(a.rows, {rows});
-    pass.sample_rows = a.samples + at;
   }
   d.kept_rows = make_tensor(a.kept_rows, {rows});
   d.follow = step;
   d.follow.shape.logit_rows = d.follow.shape.decode_logit_rows = d.follow.shape.scored_rows = 0;
-  d.follow.tokens = make_tensor(a.next_tokens, {shape.rows});
-  d.follow.sources = make_tensor(a.next_sources, {shape.rows});
+  d.follow.arrays.tokens = a.next_tokens;
+  d.follow.arrays.sources = a.next_sources;
   d.follow.sampled = results;
   d.keep = make_tensor(a.keep, {capacity_.kept()});
   return d;
 }
 
 StepBatch StepLayout::batch(std::byte* base, const StepShape& shape, int32_t* sampled) const {
-  const Arrays a = arrays(base);
+  StepArrays a = arrays(base);
+  if (capacity_.masks == 0) a.masks = nullptr;
   const SegmentArray segments{a.segments,
                               shape.segments,
                               shape.decodes,
@@ -130,24 +192,11 @@ StepBatch StepLayout::batch(std::byte* base, const StepShape& shape, int32_t* sa
                               shape.decode_keys,
                               shape.most_rows};
   return {.shape = shape,
-          .tokens = make_tensor(a.tokens, {shape.rows}),
-          .sources = make_tensor(a.sources, {shape.rows}),
+          .arrays = a,
           .sampled = make_tensor(sampled, {capacity_.sampled()}),
           .hidden = {},
           .segments = segments,
-          .windows = window_tables(segments, shape),
-          .logit_rows = make_tensor(a.logit_rows, {shape.logit_rows}),
-          .hidden_rows = make_tensor(a.hidden_rows, {shape.hidden_rows}),
-          .scored_rows = make_tensor(a.scored_rows, {shape.scored_rows}),
-          .slot_copies = make_tensor(a.slot_copies, {shape.slot_copies, 2}),
-          .history_updates = a.history_updates,
-          .past_updates = a.past_updates,
-          .past_tokens = a.past_tokens,
-          .sample_rows = a.sample_rows,
-          .score_rows = a.score_rows,
-          .bias_ids = a.bias_ids,
-          .bias_values = a.bias_values,
-          .masks = capacity_.masks > 0 ? a.masks : nullptr};
+          .windows = window_tables(segments, shape)};
 }
 
 ResultLayout::ResultLayout(const StepCapacity& c)

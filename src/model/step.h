@@ -5,6 +5,8 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
+#include <vector>
 
 #include "cache/host_move.h"
 #include "core/tensor.h"
@@ -74,11 +76,45 @@ struct StepShape {
   bool operator==(const StepShape&) const = default;
 };
 
-// The arrays of a step, in one memory.
+// The arrays of a step that the host fills. Each has one row in the table of step.cpp, which says how long it is; here
+// is what stands in it.
+struct StepArrays {
+  int32_t* tokens = nullptr;   // [rows], each in the vocabulary
+  int32_t* sources = nullptr;  // [rows]: entry of `sampled` that the row's token is; -1: tokens[row]
+  Segment* segments = nullptr;
+  int32_t* logit_rows = nullptr;  // rows whose next-token logits are wanted
+  // Pairs (from, to), copied before everything else of the step. No entry is both read and written, none is written
+  // twice; a pair with a negative number is padding.
+  int32_t* slot_copies = nullptr;            // [slot_copies, 2]: recurrent states, to save and to restore them
+  HistoryUpdate* history_updates = nullptr;  // over `tokens`
+  HistoryUpdate* past_updates = nullptr;     // over `past_tokens`; before `history_updates`
+  SampleRow* sample_rows = nullptr;          // [logit_rows]
+  int32_t* tables = nullptr;  // [segments][capacity.tables][shape.table_width]: the second one is that of windows
+  int32_t* bias_ids = nullptr;
+  float* bias_values = nullptr;
+  int32_t* hidden_rows = nullptr;   // rows whose hidden states after the final norm are wanted
+  int32_t* scored_rows = nullptr;   // rows whose logits are looked at a slice at a time, and not kept
+  SampleRow* score_rows = nullptr;  // [scored_rows]: each with a target
+  int32_t* past_tokens = nullptr;   // of prompts that were found in the cache
+  // Of a DraftBatch. The first four have capacity.segments entries for each pass.
+  int32_t *draft_tokens = nullptr, *draft_sources = nullptr;
+  Segment* draft_segments = nullptr;
+  SampleRow* draft_samples = nullptr;
+  int32_t* draft_rows = nullptr;                            // [decodes]: 0, 1, ...
+  int32_t* kept_rows = nullptr;                             // [decodes]: kept hidden states that the first pass takes
+  int32_t *next_tokens = nullptr, *next_sources = nullptr;  // [rows]
+  int32_t* keep = nullptr;  // [kept]: row of the step whose hidden state an entry takes; -1: none, it stays as it is
+  // What leaves for the host, and what comes back. Carried out one after the other in this order before anything else
+  // of the step, and read where the host wrote them.
+  HostMove *swap_outs = nullptr, *swap_ins = nullptr;
+  // [masks][sample_mask_words(vocab)]: what rows may sample. Null in a batch where there can be none.
+  uint32_t* masks = nullptr;
+};
+
+// The arrays of a step in one memory, as a pass reads them.
 struct StepBatch {
   StepShape shape;
-  Tensor tokens;   // [rows] i32, each in the vocabulary
-  Tensor sources;  // [rows] i32: entry of `sampled` that the row's token is; -1: tokens[row]
+  StepArrays arrays;
   // [batch_slots] i32: what each batch slot sampled last, written by `sample`; with multi-token prediction the drafts
   // of each are behind them (StepCapacity::draft_entry)
   Tensor sampled;
@@ -87,23 +123,14 @@ struct StepBatch {
   // The same with the block tables of layers that attend to a window. Entries of positions before it name any block
   // that holds numbers.
   SegmentArray windows;
-  Tensor logit_rows;   // [logit_rows] i32: rows whose next-token logits are wanted
-  Tensor hidden_rows;  // [hidden_rows] i32: rows whose hidden states after the final norm are wanted
-  Tensor scored_rows;  // [scored_rows] i32: rows whose logits are looked at a slice at a time, and not kept
-  // Pairs (from, to), copied before everything else of the step. No entry is both read and written, none is written
-  // twice; a pair with a negative number is padding.
-  Tensor slot_copies;  // [slot_copies, 2] i32: recurrent states, to save and to restore them
-  const HistoryUpdate* history_updates = nullptr;  // [history_updates], over `tokens`
-  const HistoryUpdate* past_updates = nullptr;     // [past_updates], over `past_tokens`; before `history_updates`
-  const int32_t* past_tokens = nullptr;            // [past_tokens]: of prompts that were found in the cache
-  const SampleRow* sample_rows = nullptr;          // [logit_rows]
-  const SampleRow* score_rows = nullptr;           // [scored_rows]: each with a target
-  const int32_t* bias_ids = nullptr;               // [biases]
-  const float* bias_values = nullptr;              // [biases]
-  // [masks][sample_mask_words(vocab)], or null where there can be none; written behind Backend::submit()
-  const uint32_t* masks = nullptr;
 
   int64_t rows() const { return shape.rows; }
+  Tensor tokens() const { return make_tensor(arrays.tokens, {shape.rows}); }
+  Tensor sources() const { return make_tensor(arrays.sources, {shape.rows}); }
+  Tensor logit_rows() const { return make_tensor(arrays.logit_rows, {shape.logit_rows}); }
+  Tensor hidden_rows() const { return make_tensor(arrays.hidden_rows, {shape.hidden_rows}); }
+  Tensor scored_rows() const { return make_tensor(arrays.scored_rows, {shape.scored_rows}); }
+  Tensor slot_copies() const { return make_tensor(arrays.slot_copies, {shape.slot_copies, 2}); }
 };
 
 // What of a step is the multi-token-prediction block's.
@@ -116,10 +143,25 @@ struct StepBatch {
 //           entry is wrong, and the next step's takes its place
 struct DraftBatch {
   StepBatch passes[kMostDrafts];
-  Tensor kept_rows;  // [decodes] i32: kept hidden states that the first pass takes
+  Tensor kept_rows;  // [decodes] i32
   StepBatch follow;  // `sampled` are the step's results, by logit row
-  Tensor keep;       // [kept] i32: row of the step whose hidden state an entry takes; -1: none, it stays as it is
+  Tensor keep;       // [kept] i32
 };
+
+// One of StepArrays: a row of the table that all else about it follows from. A new array is a member above and a row.
+struct StepArrayRow {
+  // When it comes to the backend: with the step, once it has been written behind Backend::submit(), or never, because the
+  // host's copy is read.
+  enum class Copied : uint8_t { kWithStep, kLater, kNever };
+
+  void (*set)(StepArrays& arrays, std::byte* at);
+  int64_t element_bytes;
+  int64_t (*most)(const StepCapacity& c);                      // elements that any step has
+  int64_t (*used)(const StepCapacity& c, const StepShape& s);  // and that one of this shape has
+  Copied copied = Copied::kWithStep;
+};
+// In the order in which they lie in memory: what can be large and seldom is comes last.
+std::span<const StepArrayRow> step_array_rows();
 
 // Where each array lies in a block of memory: in the host's and in the backend's at the same offsets.
 class StepLayout {
@@ -130,65 +172,24 @@ class StepLayout {
   const StepCapacity& capacity() const { return capacity_; }
   int64_t bytes() const { return bytes_; }
 
-  struct Arrays {  // for the host to fill
-    int32_t* tokens = nullptr;
-    int32_t* sources = nullptr;
-    Segment* segments = nullptr;
-    int32_t* tables = nullptr;  // [segments][capacity().tables][shape.table_width]: the second one is that of windows
-    int32_t* logit_rows = nullptr;
-    int32_t* slot_copies = nullptr;
-    HistoryUpdate* history_updates = nullptr;
-    HistoryUpdate* past_updates = nullptr;
-    SampleRow* sample_rows = nullptr;
-    int32_t* bias_ids = nullptr;
-    float* bias_values = nullptr;
-    int32_t* hidden_rows = nullptr;
-    int32_t* scored_rows = nullptr;
-    SampleRow* score_rows = nullptr;
-    int32_t* past_tokens = nullptr;
-    // What leaves for the host, and what comes back. Carried out one after the other in this order before anything else
-    // of the step, and read where the host wrote them.
-    HostMove* swap_outs = nullptr;
-    HostMove* swap_ins = nullptr;
-    // [masks][sample_mask_words(vocab)]: what rows may sample. The only array that is written behind Backend::submit().
-    uint32_t* masks = nullptr;
-    // Of a DraftBatch. The first four have capacity().segments entries for each pass.
-    struct Drafts {
-      int32_t *tokens = nullptr, *sources = nullptr;
-      Segment* segments = nullptr;
-      SampleRow* samples = nullptr;
-      int32_t *rows = nullptr, *kept_rows = nullptr;            // [segments]: 0, 1, ...; and of the first pass
-      int32_t *next_tokens = nullptr, *next_sources = nullptr;  // [rows]
-      int32_t* keep = nullptr;                                  // [kept]
-    } drafts;
-  };
-  Arrays arrays(std::byte* base) const;
+  StepArrays arrays(std::byte* base) const;  // for the host to fill
   // Views of the arrays at `base`, as far as `shape` uses them. `sampled` is the backend's own.
   StepBatch batch(std::byte* base, const StepShape& shape, int32_t* sampled) const;
   // `results`: of the step's logit rows.
   DraftBatch drafts(std::byte* base, const StepShape& shape, int32_t* sampled, const Tensor& results) const;
-  int64_t masks_begin() const { return masks_; }
-  int64_t mask_bytes(const StepShape& shape) const { return shape.masks * sample_mask_words(capacity_.vocab) * 4; }
-  // How many of the bytes a backend needs of a step of this shape: block tables, biases, hidden and scored rows and
-  // past tokens, which can be large and seldom are, come last. Masks are not among them.
-  int64_t used_bytes(const StepShape& shape) const {
-    if (shape.draft_passes > 0 || shape.follows) return drafts_end_;
-    if (shape.past_tokens > 0) return past_tokens_ + int64_t{shape.past_tokens} * 4;
-    if (shape.scored_rows > 0) return past_tokens_;
-    if (shape.hidden_rows > 0) return scored_rows_;
-    if (shape.biases > 0) return hidden_rows_;
-    return tables_ + int64_t{shape.segments} * capacity_.table_pitch(shape.table_width) * 4;
-  }
+  // How many of the bytes, from the first one on, a backend needs of a step of this shape when it is submitted.
+  int64_t used_bytes(const StepShape& shape) const { return end_of(shape, StepArrayRow::Copied::kWithStep); }
+  // What it needs besides, once that is written: masks.
+  int64_t later_begin() const;
+  int64_t later_bytes(const StepShape& shape) const;
 
  private:
+  int64_t end_of(const StepShape& shape, StepArrayRow::Copied copied) const;
   SegmentArray window_tables(SegmentArray segments, const StepShape& shape) const;
 
   StepCapacity capacity_;
-  int64_t sources_ = 0, segments_ = 0, tables_ = 0, logit_rows_ = 0, slot_copies_ = 0, updates_ = 0, past_updates_ = 0,
-          sample_rows_ = 0, bias_ids_ = 0, bias_values_ = 0, hidden_rows_ = 0, scored_rows_ = 0, score_rows_ = 0,
-          past_tokens_ = 0, draft_tokens_ = 0, draft_sources_ = 0, draft_segments_ = 0, draft_samples_ = 0,
-          draft_rows_ = 0, kept_rows_ = 0, next_tokens_ = 0, next_sources_ = 0, keep_ = 0, drafts_end_ = 0,
-          swap_outs_ = 0, swap_ins_ = 0, masks_ = 0, bytes_ = 0;
+  std::vector<int64_t> offsets_;  // of step_array_rows()
+  int64_t bytes_ = 0;
 };
 
 // What comes back from a step, likewise: one block of memory.

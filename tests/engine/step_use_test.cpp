@@ -44,7 +44,7 @@ TEST(StepUse, IsOfBlocksAndStatesThatTheStepReadsOrWrites) {
   std::vector<int32_t> tables = {3, 4, 5, 19, 6, 7, 8, 18, 9, 17, 17, 17, 16, 16, 16, 16};
   std::vector<int32_t> slot_copies = {0, 1, -1, 4, 2, 3, 6, -1};
   step.segments = {.data = segments.data(), .count = 4, .decodes = 1, .tables = tables.data(), .pitch = kPitch};
-  step.slot_copies = make_tensor(slot_copies.data(), DType::kI32, {4, 2});
+  step.arrays.slot_copies = slot_copies.data();
   step.shape.slot_copies = 4;
 
   StepUse use;

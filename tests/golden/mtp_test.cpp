@@ -27,7 +27,7 @@ class PromptStep {
         memory_(static_cast<size_t>(layout_.bytes())) {}
 
   StepBatch batch(std::span<const TokenId> tokens, bool logits) {
-    const StepLayout::Arrays a = layout_.arrays(memory_.data());
+    const StepArrays a = layout_.arrays(memory_.data());
     const auto rows = static_cast<int32_t>(tokens.size());
     std::ranges::copy(tokens, a.tokens);
     std::fill_n(a.sources, rows, -1);
