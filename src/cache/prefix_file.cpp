@@ -16,6 +16,12 @@
 namespace quire {
 namespace {
 
+std::vector<int32_t> numbers(std::span<const BlockId> blocks) {
+  std::vector<int32_t> all;
+  for (const BlockId b : blocks) all.push_back(b.v);
+  return all;
+}
+
 static_assert(std::endian::native == std::endian::little);
 
 constexpr char kMagic[8] = {'Q', 'U', 'I', 'R', 'E', 'P', 'F', 'X'};
@@ -219,15 +225,15 @@ class Writer {
                     .flags = parts.flags(),
                     .salt = c.salt};
     std::ranges::copy(c.tokens, record_.head.tokens);
-    QUIRE_CHECKED(c.on_device() ? memory_.read_blocks(c.blocks, record_.blocks())
-                                : memory_.read_pages(c.block_pages, record_.blocks()));
+    QUIRE_CHECKED(c.on_device() ? memory_.read(CachePool::kBlocks, numbers(c.blocks), record_.blocks())
+                                : memory_.read(CachePool::kPages, c.block_pages, record_.blocks()));
     if (parts.windows != 0) {
       std::ranges::fill(record_.windows(), std::byte{});
-      QUIRE_CHECKED(memory_.read_windows(c.windows, record_.windows()));
+      QUIRE_CHECKED(memory_.read(CachePool::kWindows, numbers(c.windows), record_.windows()));
     }
     if (parts.state)
-      QUIRE_CHECKED(c.state.valid() ? memory_.read_state(c.state, record_.state(parts))
-                                    : memory_.read_pages(c.state_pages, record_.state(parts)));
+      QUIRE_CHECKED(c.state.valid() ? memory_.read(CachePool::kStates, {&c.state.v, 1}, record_.state(parts))
+                                    : memory_.read(CachePool::kPages, c.state_pages, record_.state(parts)));
     const std::span<const std::byte> whole = record_.seal(parts);
     return file.write(whole.data(), whole.size());
   }
@@ -293,13 +299,14 @@ class Reader {
         continue;
       }
       const PrefixCache::Chunk made = cache_.chunk(node);
-      QUIRE_CHECKED(made.on_device() ? memory_.write_blocks(made.blocks, record.blocks())
-                                     : memory_.write_pages(made.block_pages, record.blocks()));
+      QUIRE_CHECKED(made.on_device() ? memory_.write(CachePool::kBlocks, numbers(made.blocks), record.blocks())
+                                     : memory_.write(CachePool::kPages, made.block_pages, record.blocks()));
       ++content.chunks;
-      if (made.has_windows()) QUIRE_CHECKED(memory_.write_windows(made.windows, record.windows()));
+      if (made.has_windows())
+        QUIRE_CHECKED(memory_.write(CachePool::kWindows, numbers(made.windows), record.windows()));
       if (!made.has_state()) continue;
-      QUIRE_CHECKED(made.state.valid() ? memory_.write_state(made.state, record.state(parts))
-                                       : memory_.write_pages(made.state_pages, record.state(parts)));
+      QUIRE_CHECKED(made.state.valid() ? memory_.write(CachePool::kStates, {&made.state.v, 1}, record.state(parts))
+                                       : memory_.write(CachePool::kPages, made.state_pages, record.state(parts)));
       ++content.states;
     }
     if (left_states_ != 0) return damaged("it has fewer states than it says");

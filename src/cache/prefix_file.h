@@ -28,22 +28,18 @@ struct PrefixFileOwner {
   int64_t vocab = 0;
 };
 
-// The memory in which blocks and states lie, and the host's pages that they may have left for. Contents are bytes in
-// its own layout.
+// Kinds of memory that hold what was computed of sequences: on the device, and the host's pages that blocks and states may
+// have left for. A page is as large as a block.
+enum class CachePool : uint8_t { kBlocks, kWindows, kStates, kPages };
+
+// That memory. Contents are bytes in its own layout.
 class CacheMemory {
  public:
   virtual ~CacheMemory() = default;
-  // `to` and `from`: block_bytes for each of the blocks, one after the other; state_bytes.
-  virtual Status read_blocks(std::span<const BlockId> blocks, std::span<std::byte> to) = 0;
-  virtual Status read_state(StateSlot slot, std::span<std::byte> to) = 0;
-  virtual Status write_blocks(std::span<const BlockId> blocks, std::span<const std::byte> from) = 0;
-  virtual Status write_state(StateSlot slot, std::span<const std::byte> from) = 0;
-  // The same of window blocks, window_block_bytes each. Of those that are invalid nothing is read or written.
-  virtual Status read_windows(std::span<const BlockId> blocks, std::span<std::byte> to) = 0;
-  virtual Status write_windows(std::span<const BlockId> blocks, std::span<const std::byte> from) = 0;
-  // block_bytes for each of the pages; of the last one perhaps less.
-  virtual Status read_pages(std::span<const int32_t> pages, std::span<std::byte> to) = 0;
-  virtual Status write_pages(std::span<const int32_t> pages, std::span<const std::byte> from) = 0;
+  // `to` and `from`: the entries' bytes one after the other, of the last one perhaps less. Nothing is read or written of
+  // entries that are negative.
+  virtual Status read(CachePool pool, std::span<const int32_t> entries, std::span<std::byte> to) = 0;
+  virtual Status write(CachePool pool, std::span<const int32_t> entries, std::span<const std::byte> from) = 0;
 };
 
 // What was written or read.

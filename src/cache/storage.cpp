@@ -177,12 +177,4 @@ CacheStorage::~CacheStorage() {
   if (base_ != nullptr) munmap(base_, static_cast<size_t>(bytes_));
 }
 
-int64_t CacheStorage::resident_bytes() const {
-  std::vector<unsigned char> in(static_cast<size_t>(bytes_ / kPage));
-  if (base_ == nullptr || mincore(base_, static_cast<size_t>(bytes_), in.data()) != 0) return 0;
-  int64_t pages = 0;
-  for (unsigned char c : in) pages += c & 1;
-  return pages * kPage;
-}
-
 }  // namespace quire

@@ -113,8 +113,6 @@ class CacheStorage : public CacheViews {
 
   // What is reserved; whole pages.
   std::span<std::byte> memory() const { return {base_, static_cast<size_t>(bytes_)}; }
-  // Pages that are backed by memory now.
-  int64_t resident_bytes() const;
 
  private:
   CacheStorage(const CacheShape& shape, std::byte* base, int64_t bytes, const CacheCounts& counts)

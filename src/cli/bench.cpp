@@ -16,7 +16,7 @@
 #include "core/escape.h"
 #include "core/output.h"
 #include "core/progress.h"
-#include "engine/cuda_backend.h"
+#include "engine/cuda_device.h"
 #include "engine/engine.h"
 #include "model/cost.h"
 #include "ops/probe/probe.h"

@@ -6,7 +6,7 @@
 #include "cli/options.h"
 #include "core/escape.h"
 #include "core/input_file.h"
-#include "engine/cuda_backend.h"
+#include "engine/cuda_device.h"
 
 namespace quire::cli {
 namespace {

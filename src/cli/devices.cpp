@@ -3,7 +3,7 @@
 #include "cli/command.h"
 #include "core/escape.h"
 #include "core/output.h"
-#include "engine/cuda_backend.h"
+#include "engine/cuda_device.h"
 
 namespace quire::cli {
 namespace {

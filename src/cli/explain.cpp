@@ -12,7 +12,7 @@
 #include "convert/open.h"
 #include "core/escape.h"
 #include "core/output.h"
-#include "engine/cuda_backend.h"
+#include "engine/cuda_device.h"
 #include "engine/dry_step.h"
 #include "engine/gpu_placement.h"
 #include "engine/memory_plan.h"

@@ -9,7 +9,7 @@
 #include "core/cpu.h"
 #include "core/escape.h"
 #include "core/output.h"
-#include "engine/cuda_backend.h"
+#include "engine/cuda_device.h"
 #include "engine/model_parts.h"
 #include "model/cost.h"
 #include "model/memory.h"

@@ -10,7 +10,7 @@
 #include "core/loopback.h"
 #include "core/memory.h"
 #include "core/output.h"
-#include "engine/cuda_backend.h"
+#include "engine/cuda_device.h"
 
 namespace quire::cli {
 namespace {

@@ -13,7 +13,7 @@
 #include "core/atomic_file.h"
 #include "core/escape.h"
 #include "core/output.h"
-#include "engine/cuda_backend.h"
+#include "engine/cuda_device.h"
 
 namespace quire::cli {
 namespace {

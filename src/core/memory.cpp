@@ -1,5 +1,6 @@
 #include "core/memory.h"
 
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -7,6 +8,7 @@
 #include <fstream>
 #include <limits>
 #include <string>
+#include <vector>
 
 #include "core/cgroup.h"
 
@@ -38,6 +40,14 @@ int64_t below_limit(__rlimit_resource resource, int field) {
 
 int64_t available_memory() {
   return std::min({system_memory(), group_memory_left(), below_limit(RLIMIT_AS, 0), below_limit(RLIMIT_DATA, 5)});
+}
+
+int64_t resident_memory(std::span<std::byte> pages) {
+  constexpr size_t kPage = 4096;
+  std::vector<unsigned char> in(pages.size() / kPage);
+  if (pages.empty() || mincore(pages.data(), pages.size(), in.data()) != 0) return 0;
+  return static_cast<int64_t>(kPage) *
+         std::count_if(in.begin(), in.end(), [](unsigned char c) { return (c & 1) != 0; });
 }
 
 }  // namespace quire

@@ -1,7 +1,9 @@
 // How much memory there is.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <span>
 
 namespace quire {
 
@@ -9,5 +11,8 @@ namespace quire {
 // more than its control groups (core/cgroup.h) and its limits of addresses and data (setrlimit) leave. INT64_MAX if the
 // system does not say.
 int64_t available_memory();
+
+// How many bytes of a range of whole pages, that begins with one, are backed by memory now. 0 if the system does not say.
+int64_t resident_memory(std::span<std::byte> pages);
 
 }  // namespace quire

@@ -15,6 +15,8 @@
 
 namespace quire {
 
+class ComputeDevice;
+
 // Steps that may be under way: one is computed while the next one waits behind it.
 inline constexpr int kMostDepth = 2;
 
@@ -96,20 +98,15 @@ using BackendFactory =
 // sequences could ever fill.
 HostPages host_pages_of(const EngineOptions& options, int64_t block_bytes);
 
-// Pages of the host, and how large each is: for CacheMemory::read_pages and write_pages.
-struct PageMemory {
-  std::byte* first = nullptr;
-  size_t bytes = 0;
-  std::byte* page(int32_t number) const { return first + static_cast<size_t>(number) * bytes; }
-};
-void copy_from_pages(std::span<const int32_t> pages, const PageMemory& memory, std::span<std::byte> to);
-void copy_to_pages(std::span<const int32_t> pages, const PageMemory& memory, std::span<const std::byte> from);
-
 // What the bits of results depend on (Backend::numerics): the machine, and what is forced.
 std::string numerics_of(const Machine& m, const KernelChoice& forced);
 
 // The backend of options.device.
 Result<std::unique_ptr<Backend>> make_backend(const std::shared_ptr<const LoadedModel>& model,
                                               const EngineOptions& options);
+// The backend over another device (engine/compute_device.h).
+using DeviceFactory = std::function<Result<std::unique_ptr<ComputeDevice>>(const std::shared_ptr<const LoadedModel>&,
+                                                                           const EngineOptions&)>;
+BackendFactory backend_over(DeviceFactory make);
 
 }  // namespace quire

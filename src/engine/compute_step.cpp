@@ -102,13 +102,10 @@ void begin_step(const OpContext& ctx, const StepDecoders& decoders, const StepBa
                        .ranges = batch.arrays.history_updates,
                        .range_count = batch.shape.history_updates,
                        .history = memory.history});
-  if (batch.shape.draft_passes == 0) return;
-  make_drafts(ctx, *decoders.mtp, batch.shape, drafts, options, memory);
-  if (batch.shape.masks > 0 && memory.drafts_made != nullptr) (*memory.drafts_made)();
+  if (batch.shape.draft_passes > 0) make_drafts(ctx, *decoders.mtp, batch.shape, drafts, options, memory);
 }
 
 void sample_rows(const OpContext& ctx, const StepBatch& batch, const Tensor& logits, const StepMemory& memory) {
-  if (batch.shape.masks > 0 && memory.await_masks != nullptr) (*memory.await_masks)();
   SampleArgs args{.logits = logits,
                   .rows = batch.arrays.sample_rows,
                   .bias_ids = batch.arrays.bias_ids,

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <span>
 
 #include "model/decoder.h"
@@ -20,10 +19,6 @@ struct StepMemory {
   SampleOutputs out;                    // of the step's logit rows; `sampled` is the batch's
   SampleOutputs scored;                 // of its scored rows
   Tensor hidden;                        // [hidden_rows, D] f32: of the step's hidden rows
-  // Of a step that has masks, where it is computed as a whole; null: both are the caller's. The first is called when
-  // the drafts are made, the second before the sampling, and returns when the masks are there.
-  const std::function<void()>* drafts_made = nullptr;
-  const std::function<void()>* await_masks = nullptr;
 };
 
 // A step with masks can be computed in three parts: copies and drafts (which masks depend on), the pass, and the

@@ -5,9 +5,10 @@
 #include "core/cuda/device.h"
 #include "core/cuda/memory.h"
 #include "core/log.h"
-#include "engine/cuda_backend_impl.h"
+#include "engine/cuda_device_impl.h"
 #include "engine/cuda_weights.h"
 #include "engine/dry_step.h"
+#include "engine/step_backend.h"
 #include "ops/registry.h"
 
 namespace quire {
@@ -92,8 +93,9 @@ Result<MemoryOfEngine> place_on_gpu(const std::shared_ptr<const LoadedModel>& mo
                        std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count(),
                        static_cast<double>(weights->bytes()) / (1 << 30)));
   QUIRE_TRY(const GpuMemory memory, gpu_memory(weights->bytes()));
-  const auto step_bytes = [model, weights](const EngineOptions& o) {
-    return CudaBackend::step_bytes(model, weights, o);
+  const auto step_bytes = [model, weights](const EngineOptions& o) -> Result<int64_t> {
+    QUIRE_TRY(std::unique_ptr<ComputeDevice> device, make_cuda_device(model, o));
+    return StepBackend::step_bytes(model, o, std::move(device));
   };
   return MemoryOfEngine{.memory = {.gpu = memory, .step_bytes = step_bytes}, .placed = weights};
 }

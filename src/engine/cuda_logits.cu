@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "core/cuda/memory.h"
-#include "engine/cuda_backend.h"
+#include "engine/cuda_device.h"
 #include "engine/cuda_weights.h"
 #include "ops/cuda/context.h"
 #include "ops/registry.h"

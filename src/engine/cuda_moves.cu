@@ -11,54 +11,24 @@ CudaMoves::~CudaMoves() {
   cudaStreamDestroy(stream_);
 }
 
-Status CudaMoves::create(int64_t bytes) {
+Status CudaMoves::create() {
   QUIRE_CHECKED(cuda::check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "creating a stream"));
-  QUIRE_CHECKED(cuda::check(cudaEventCreateWithFlags(&done_, cudaEventDisableTiming), "creating an event"));
-  QUIRE_TRY(pages_, cuda::Memory::create(cuda::Memory::Where::kPinned, bytes,
-                                         "what leaves the caches (--swap-space, --kv-offloading-size)"));
-  return {};
+  return cuda::check(cudaEventCreateWithFlags(&done_, cudaEventDisableTiming), "creating an event");
 }
 
-void CudaMoves::enqueue(cuda::Context& context, const Moves& moves) {
-  if (moves.outs.empty() && moves.ins.empty()) return;
+void CudaMoves::enqueue(cuda::Context& context, std::span<const DeviceMove> moves, cudaEvent_t before_end) {
+  if (moves.empty()) return;
   const auto keep = [&](cudaError_t code, std::string_view what) { context.keep(cuda::check(code, what)); };
-  const CacheViews& cache = moves.cache;
-  const int64_t block = *cache.shape().block_bytes(), state = *cache.shape().state_bytes();
-  const auto copy = [&](const MoveBytes& m, cudaMemcpyKind kind) {
-    std::byte* const device = (m.state ? cache.slots() : cache.blocks()).bytes_at(0) + m.device_offset;
-    std::byte* const host = pages_.data() + m.host_offset;
-    const bool out = kind == cudaMemcpyDeviceToHost;
-    keep(cudaMemcpyAsync(out ? host : device, out ? device : host, static_cast<size_t>(m.count), kind, stream_),
-         "moving what leaves the caches");
-  };
   bool waits = false;
-  const auto wait_if = [&](bool delayed) {
-    if (!delayed || waits) return;
-    waits = true;
-    keep(cudaStreamWaitEvent(stream_, moves.before_end, 0), "waiting for a step");
-  };
-  // What follows piece by piece on both sides is one copy: a state mostly is.
-  const auto all = [&](std::span<const HostMove> list, cudaMemcpyKind kind) {
-    for (size_t i = 0; i < list.size();) {
-      MoveBytes m = bytes_of(list[i], block, state);
-      const auto delayed = [&](const HostMove& move) {
-        return kind == cudaMemcpyDeviceToHost ? moves.before.delays_out(move) : moves.before.delays_in(move);
-      };
-      bool late = delayed(list[i]);
-      for (++i; i < list.size(); ++i) {
-        const MoveBytes next = bytes_of(list[i], block, state);
-        if (next.state != m.state || next.device_offset != m.device_offset + m.count ||
-            next.host_offset != m.host_offset + m.count)
-          break;
-        m.count += next.count;
-        late |= delayed(list[i]);
-      }
-      wait_if(late);
-      copy(m, kind);
+  for (const DeviceMove& m : moves) {
+    if (m.delayed && !waits && before_end != nullptr) {
+      waits = true;
+      keep(cudaStreamWaitEvent(stream_, before_end, 0), "waiting for a step");
     }
-  };
-  all(moves.outs, cudaMemcpyDeviceToHost);
-  all(moves.ins, cudaMemcpyHostToDevice);
+    keep(cudaMemcpyAsync(m.out ? m.host : m.device, m.out ? m.device : m.host, static_cast<size_t>(m.bytes),
+                         m.out ? cudaMemcpyDeviceToHost : cudaMemcpyHostToDevice, stream_),
+         "moving what leaves the caches");
+  }
   keep(cudaEventRecord(done_, stream_), "recording an event");
   keep(cudaStreamWaitEvent(context.stream, done_, 0), "waiting for what is moved");
 }

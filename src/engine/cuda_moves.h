@@ -4,8 +4,7 @@
 
 #include <span>
 
-#include "engine/compute_step.h"
-#include "engine/step_use.h"
+#include "engine/compute_device.h"
 #include "ops/cuda/context.h"
 
 namespace quire {
@@ -16,27 +15,15 @@ class CudaMoves {
   CudaMoves(const CudaMoves&) = delete;
   CudaMoves& operator=(const CudaMoves&) = delete;
   ~CudaMoves();
-  // Of the current device. bytes: pinned memory of the host, for its pages.
-  Status create(int64_t bytes);
-  // That memory: while no step is under way, nothing is on its way there or from there.
-  std::byte* pages() const { return pages_.data(); }
-
-  // What a step moves, in the order in which it is carried out.
-  struct Moves {
-    std::span<const HostMove> outs, ins;
-    const CacheViews& cache;
-    // What the step before does, and the event that ends it. Of steps before that one none is under way.
-    const StepUse& before;
-    cudaEvent_t before_end = nullptr;
-  };
-  // Enqueues them, and lets what follows in the context's stream wait for them. From the first move on that the step
-  // before concerns they wait for its end.
-  void enqueue(cuda::Context& context, const Moves& moves);
+  Status create();  // of the current device
+  // Enqueues them, in this order, and lets what follows in the context's stream wait for them. From the first one on that
+  // is delayed they wait for `before_end`, the event that ends the step before. Of steps before that one none is under
+  // way.
+  void enqueue(cuda::Context& context, std::span<const DeviceMove> moves, cudaEvent_t before_end);
 
  private:
   cudaStream_t stream_ = nullptr;
   cudaEvent_t done_ = nullptr;
-  cuda::Memory pages_;
 };
 
 // Blocks and states between a GPU's caches and a file, which come and go while no step is under way: on the stream,

@@ -1,4 +1,4 @@
-// Bringing a model's weights to the GPU. Internal to cuda_backend.cu; CUDA headers stay out.
+// Bringing a model's weights to the GPU. Internal to the *.cu files here; CUDA headers stay out.
 #pragma once
 
 #include <memory>

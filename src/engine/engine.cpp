@@ -6,7 +6,7 @@
 
 #include "core/log.h"
 #include "core/memory.h"
-#include "engine/cuda_backend.h"
+#include "engine/cuda_device.h"
 #include "engine/dry_step.h"
 #include "ops/registry.h"
 

@@ -70,6 +70,30 @@ StepShape pad_step(const StepLayout& layout, std::byte* base, const StepShape& s
   return s;
 }
 
+bool replayable(const StepShape& s) {
+  return s.rows > 0 && s.rows == s.decodes * s.most_rows && s.segments == s.decodes && s.logit_rows == s.rows &&
+         s.slot_copies == 0 && s.history_updates == 0 && s.past_updates == 0;
+}
+
+std::vector<StepShape> largest_steps(const StepCapacity& c, int32_t most_drafts) {
+  StepShape prompts{.rows = c.rows, .segments = std::max(1, c.segments), .logit_rows = c.logit_rows};
+  prompts.hidden_rows = c.hidden_rows;
+  prompts.scored_rows = c.scored_rows;
+  prompts.table_width = c.table_width;
+  prompts.follows = c.drafts > 0;
+  std::vector<StepShape> all = {prompts};
+  for (int32_t each = 1; each <= 1 + most_drafts; ++each) {
+    StepShape s = prompts;
+    s.decodes = c.segments;
+    s.decode_rows = s.decode_logit_rows = c.logit_rows;
+    s.most_rows = each;
+    s.draft_passes = c.drafts;
+    s.decode_keys = most_keys(c, int64_t{c.segments} * c.table_width * kBlockTokens, each);
+    all.push_back(s);
+  }
+  return all;
+}
+
 int32_t table_width(int32_t blocks, const StepCapacity& c) {
   return std::min(static_cast<int32_t>(std::max(16u, std::bit_ceil(static_cast<uint32_t>(blocks)))), c.table_width);
 }

@@ -30,6 +30,16 @@ StepShape shape_of(const GraphSize& size, const StepCapacity& capacity);
 // few graphs serve all: as many sequences as graph_rows() says. What it is then.
 StepShape pad_step(const StepLayout& layout, std::byte* base, const StepShape& shape);
 
+// Whether a step may be one that was captured: of generated tokens alone, as many rows of each sequence, all of them
+// sampled. Its launches depend on few numbers.
+bool replayable(const StepShape& shape);
+
+// What no step takes more scratch memory than: all sequences read prompts, or all generate, with any number of drafts up
+// to `most_drafts`. What operators take grows with the rows of either kind, with the segments and with the rows of the
+// longest one; rows of generated tokens, which have kernels of their own, are computed by themselves; and keys are fewer
+// where each sequence has more rows.
+std::vector<StepShape> largest_steps(const StepCapacity& capacity, int32_t most_drafts);
+
 // All that such steps without drafts can come to, the largest first.
 std::vector<GraphSize> graph_sizes(const StepCapacity& capacity);
 

@@ -1,5 +1,5 @@
 // Stands in for the *.cu files where the program is compiled without CUDA.
-#include "engine/cuda_backend.h"
+#include "engine/cuda_device.h"
 #include "engine/cuda_logits.h"
 #include "engine/cuda_profiler.h"
 
@@ -20,7 +20,8 @@ Result<GpuMemory> gpu_memory(int64_t) {
   return no_cuda();
 }
 
-Result<std::unique_ptr<Backend>> make_cuda_backend(const std::shared_ptr<const LoadedModel>&, const EngineOptions&) {
+Result<std::unique_ptr<ComputeDevice>> make_cuda_device(const std::shared_ptr<const LoadedModel>&,
+                                                        const EngineOptions&) {
   return no_cuda();
 }
 

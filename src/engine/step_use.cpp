@@ -4,6 +4,11 @@
 
 namespace quire {
 
+void StepUse::reserve(int32_t blocks, int32_t slots) {
+  blocks_.reserve(static_cast<size_t>(blocks));
+  slots_.reserve(static_cast<size_t>(slots));
+}
+
 void StepUse::clear() {
   blocks_.clear();
   slots_.clear();

@@ -14,6 +14,8 @@ class StepUse {
   // Of a step of a cache of so many blocks and slots, as the host laid it out. Its own moves to and from the host are
   // not counted.
   void note(const StepBatch& step, int32_t blocks, int32_t slots);
+  // So that note() allocates nothing.
+  void reserve(int32_t blocks, int32_t slots);
   // Nothing is under way.
   void clear();
 

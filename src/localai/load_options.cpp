@@ -4,7 +4,7 @@
 
 #include "core/escape.h"
 #include "core/log.h"
-#include "engine/cuda_backend.h"
+#include "engine/cuda_device.h"
 #include "server/protocol/json.h"
 
 namespace quire::localai {

@@ -209,6 +209,8 @@ class ResultLayout {
   int64_t scored_bytes(bool tops) const { return (tops ? drafts_ : scored_.top_ids) - scored_.tokens; }
   // All drafts that `sampled` holds, by batch slot [batch_slots, drafts]: at the end.
   Tensor drafts(std::byte* base) const { return make_tensor(base + drafts_, DType::kI32, {batch_slots_, max_drafts_}); }
+  int64_t hidden_begin() const { return hidden_; }
+  int64_t hidden_bytes(int64_t rows) const { return rows * width_ * 4; }
   // Hidden states [rows, width] f32, behind those: a step without any leaves them alone.
   Tensor hidden(std::byte* base, int64_t rows) const {
     return make_tensor(base + hidden_, DType::kF32, {rows, width_});

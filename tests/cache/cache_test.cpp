@@ -7,6 +7,7 @@
 #include "cache/block_pool.h"
 #include "cache/block_table.h"
 #include "cache/storage.h"
+#include "core/memory.h"
 
 namespace quire {
 namespace {
@@ -200,9 +201,9 @@ TEST(CacheStorage, ReservesWithoutTouching) {
   auto c = CacheStorage::create(s, {100000, 10});
   ASSERT_TRUE(c.ok());
   EXPECT_GE(static_cast<int64_t>(c->memory().size()), 100000 * *s.block_bytes());
-  EXPECT_EQ(c->resident_bytes(), 0);
+  EXPECT_EQ(resident_memory(c->memory()), 0);
   c->kv(1).v.row<bf16>(99999)[0] = to_bf16(1.0f);
-  EXPECT_GT(c->resident_bytes(), 0);
+  EXPECT_GT(resident_memory(c->memory()), 0);
   EXPECT_EQ(c->state(2).state.dim(0), 10);
   // A block, and a slot, is one piece for all layers.
   EXPECT_EQ(c->blocks().dim(0), 100000);

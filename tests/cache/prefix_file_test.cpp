@@ -24,50 +24,36 @@ const KeyedHash kChunks(11, 22);
 // Every block and state is filled with its number.
 class Plain : public CacheMemory {
  public:
-  Status read_blocks(std::span<const BlockId> blocks, std::span<std::byte> to) override {
-    EXPECT_EQ(to.size(), blocks.size() * kBlock);
-    for (size_t i = 0; i < blocks.size(); ++i) std::memset(to.data() + i * kBlock, of(blocks[i].v), kBlock);
+  Status read(CachePool pool, std::span<const int32_t> entries, std::span<std::byte> to) override {
+    const size_t each = bytes_of(pool);
+    EXPECT_EQ(to.size(), entries.size() * each);
+    for (size_t i = 0; i < entries.size(); ++i)
+      if (entries[i] >= 0) std::memset(to.data() + i * each, of(first_of(pool) + entries[i]), each);
     return {};
   }
-  Status read_state(StateSlot slot, std::span<std::byte> to) override {
-    EXPECT_EQ(to.size(), kState);
-    std::memset(to.data(), of(100 + slot.v), to.size());
-    return {};
-  }
-  Status write_blocks(std::span<const BlockId> blocks, std::span<const std::byte> from) override {
-    EXPECT_EQ(from.size(), blocks.size() * kBlock);
-    blocks_written += blocks.size();
-    return fails ? Status(capacity_error("no such memory")) : Status();
-  }
-  Status write_state(StateSlot slot, std::span<const std::byte> from) override {
-    EXPECT_TRUE(slot.valid());
-    EXPECT_EQ(from.size(), kState);
-    ++states_written;
-    return {};
-  }
-  Status read_windows(std::span<const BlockId> blocks, std::span<std::byte> to) override {
-    EXPECT_EQ(to.size(), blocks.size() * kWindow);
-    for (size_t i = 0; i < blocks.size(); ++i)
-      if (blocks[i].valid()) std::memset(to.data() + i * kWindow, of(200 + blocks[i].v), kWindow);
-    return {};
-  }
-  Status write_windows(std::span<const BlockId> blocks, std::span<const std::byte> from) override {
-    EXPECT_EQ(from.size(), blocks.size() * kWindow);
-    for (size_t i = 0; i < blocks.size(); ++i) {
-      EXPECT_EQ(from[i * kWindow] != std::byte{}, blocks[i].valid());
-      windows_written += blocks[i].valid();
+  Status write(CachePool pool, std::span<const int32_t> entries, std::span<const std::byte> from) override {
+    const size_t each = bytes_of(pool);
+    EXPECT_EQ(from.size(), entries.size() * each);
+    for (size_t i = 0; i < entries.size(); ++i) {
+      if (pool == CachePool::kWindows)
+        EXPECT_EQ(from[i * each] != std::byte{}, entries[i] >= 0);
+      else
+        EXPECT_GE(entries[i], 0);
+      if (entries[i] < 0) continue;
+      ++(pool == CachePool::kBlocks ? blocks_written : pool == CachePool::kStates ? states_written : windows_written);
     }
-    return {};
+    return fails && pool == CachePool::kBlocks ? Status(capacity_error("no such memory")) : Status();
   }
-  Status read_pages(std::span<const int32_t>, std::span<std::byte>) override { return no_host(); }
-  Status write_pages(std::span<const int32_t>, std::span<const std::byte>) override { return no_host(); }
   size_t blocks_written = 0, states_written = 0, windows_written = 0;
   bool fails = false;
 
  private:
-  static Status no_host() {
-    ADD_FAILURE() << "there are no pages of the host";
-    return {};
+  static size_t bytes_of(CachePool pool) {
+    EXPECT_NE(pool, CachePool::kPages) << "there are no pages of the host";
+    return pool == CachePool::kStates ? kState : pool == CachePool::kWindows ? kWindow : kBlock;
+  }
+  static int32_t first_of(CachePool pool) {
+    return pool == CachePool::kStates ? 100 : pool == CachePool::kWindows ? 200 : 0;
   }
   static int of(int32_t number) { return number % 251; }
 };

@@ -35,7 +35,8 @@ class CudaMovesTest : public testing::Test {
     ASSERT_TRUE(context_.create().ok());
     caches_.emplace(static_cast<size_t>(*bytes));
     views_ = CacheViews(shape_, caches_->data(), {kBlocks, kSlots});
-    const Status created = moves_.create(kPages * block_bytes_);
+    pages_ = cuda::Memory::create(cuda::Memory::Where::kPinned, kPages * block_bytes_, "pages").value();
+    const Status created = moves_.create();
     ASSERT_TRUE(created.ok()) << created.error().message;
     CUDA_OK(cudaEventCreateWithFlags(&end_, cudaEventDisableTiming));
     for (int32_t b = 0; b < kBlocks; ++b) CUDA_OK(cudaMemset(block(b), 10 + b, static_cast<size_t>(block_bytes_)));
@@ -58,7 +59,10 @@ class CudaMovesTest : public testing::Test {
     before_.note(step, kBlocks, kSlots);
   }
   void enqueue(const std::vector<HostMove>& outs, const std::vector<HostMove>& ins) {
-    moves_.enqueue(context_, {outs, ins, views_, before_, end_});
+    list_.clear();
+    add_moves(outs, true, views_, pages_->data(), before_, list_);
+    add_moves(ins, false, views_, pages_->data(), before_, list_);
+    moves_.enqueue(context_, list_, end_);
     ASSERT_TRUE(context_.status.ok()) << context_.status.error().message;
   }
   // What a block holds, if all its bytes are the same; 0 if not. Waits for nothing but its own copy.
@@ -79,6 +83,8 @@ class CudaMovesTest : public testing::Test {
   cuda::Context context_;
   std::optional<DeviceBuffer<std::byte>> caches_;
   CacheViews views_;
+  std::optional<cuda::Memory> pages_;
+  std::vector<DeviceMove> list_;
   CudaMoves moves_;
   StepUse before_;
   cudaEvent_t end_ = nullptr;

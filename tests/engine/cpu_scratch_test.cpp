@@ -3,30 +3,16 @@
 
 #include <random>
 
-#include "engine/cpu_backend.h"
+#include "engine/cpu_device.h"
+#include "engine/step_backend.h"
 #include "support/golden.h"
 #include "support/tiny_models.h"
 
 namespace quire::test {
 namespace {
 
-class MeasuredBackend : public CpuBackend {
- public:
-  static std::unique_ptr<MeasuredBackend> make(const ModelPtr& model, const EngineOptions& options) {
-    CacheStorage storage = std::move(create_caches(*model->model, options)).value();
-    std::unique_ptr<MeasuredBackend> b(new MeasuredBackend(model, options, std::move(storage)));
-    EXPECT_TRUE(b->allocate().ok());
-    return b;
-  }
-  using CpuBackend::largest_scratch;
-  using CpuBackend::scratch_of;
-
- private:
-  using CpuBackend::CpuBackend;
-};
-
 // A step as an engine could plan it: generated tokens first, then chunks of prompts.
-int64_t scratch_of_random_step(MeasuredBackend& b, int64_t context, std::mt19937_64& rng) {
+int64_t scratch_of_random_step(StepBackend& b, int64_t context, std::mt19937_64& rng) {
   const auto pick = [&](int64_t lo, int64_t hi) {
     return static_cast<int32_t>(std::uniform_int_distribution<int64_t>(lo, hi)(rng));
   };
@@ -48,7 +34,7 @@ int64_t scratch_of_random_step(MeasuredBackend& b, int64_t context, std::mt19937
   }
   s.logit_rows = pick(decodes, s.segments);
   s.decode_logit_rows = decodes;
-  return b.scratch_of(s, segments);
+  return b.scratch_of(s, segments).value();
 }
 
 TEST(CpuScratch, NoStepTakesMoreThanTheLargest) {
@@ -64,7 +50,7 @@ TEST(CpuScratch, NoStepTakesMoreThanTheLargest) {
           o.kv_cache = kv;
           o.arithmetic = threads == 2 ? Arithmetic::kLatency : Arithmetic::kThroughput;
           o = std::move(resolve(o, model->model->config(), {})).value();
-          const auto backend = MeasuredBackend::make(model, o);
+          const auto backend = StepBackend::create(model, o, std::make_unique<CpuDevice>(model, o)).value();
           for (int i = 0; i < 60; ++i)
             ASSERT_LE(scratch_of_random_step(*backend, o.context, rng), backend->largest_scratch())
                 << name << ", " << threads << " threads, " << sequences << " sequences, step " << i;

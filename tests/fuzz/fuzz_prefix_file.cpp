@@ -25,33 +25,15 @@ void require(bool ok, const char* what) {
 
 class Memory : public CacheMemory {
  public:
-  Status read_blocks(std::span<const BlockId>, std::span<std::byte> to) override {
+  Status read(CachePool, std::span<const int32_t>, std::span<std::byte> to) override {
     std::memset(to.data(), 1, to.size());
     return {};
   }
-  Status read_state(StateSlot, std::span<std::byte> to) override {
-    std::memset(to.data(), 2, to.size());
-    return {};
-  }
-  Status write_blocks(std::span<const BlockId> blocks, std::span<const std::byte> from) override {
-    require(from.size() == blocks.size() * kBlock, "blocks are whole");
-    return {};
-  }
-  Status write_state(StateSlot slot, std::span<const std::byte> from) override {
-    require(slot.valid() && from.size() == kState, "a state is whole");
-    return {};
-  }
-  Status read_windows(std::span<const BlockId>, std::span<std::byte> to) override {
-    std::memset(to.data(), 3, to.size());
-    return {};
-  }
-  Status write_windows(std::span<const BlockId> blocks, std::span<const std::byte> from) override {
-    require(from.size() == blocks.size() * kWindow, "window blocks are whole");
-    return {};
-  }
-  Status read_pages(std::span<const int32_t>, std::span<std::byte>) override { return {}; }
-  Status write_pages(std::span<const int32_t>, std::span<const std::byte>) override {
-    require(false, "there are no pages of the host");
+  Status write(CachePool pool, std::span<const int32_t> entries, std::span<const std::byte> from) override {
+    require(pool != CachePool::kPages, "there are no pages of the host");
+    const size_t each = pool == CachePool::kStates ? kState : pool == CachePool::kWindows ? kWindow : kBlock;
+    require(from.size() == entries.size() * each, "entries are whole");
+    for (const int32_t e : entries) require(e >= 0 || pool == CachePool::kWindows, "an entry is one");
     return {};
   }
 };

@@ -38,29 +38,11 @@ class FailingBackend final : public Backend {
     return real_->wait(buffer);
   }
   bool lost() const override { return lost_.has_value() || real_->lost(); }
-  Status read_blocks(std::span<const BlockId> blocks, std::span<std::byte> to) override {
-    return lost_ ? Status(*lost_) : real_->read_blocks(blocks, to);
+  Status read(CachePool pool, std::span<const int32_t> entries, std::span<std::byte> to) override {
+    return lost_ ? Status(*lost_) : real_->read(pool, entries, to);
   }
-  Status read_state(StateSlot slot, std::span<std::byte> to) override {
-    return lost_ ? Status(*lost_) : real_->read_state(slot, to);
-  }
-  Status write_blocks(std::span<const BlockId> blocks, std::span<const std::byte> from) override {
-    return lost_ ? Status(*lost_) : real_->write_blocks(blocks, from);
-  }
-  Status write_state(StateSlot slot, std::span<const std::byte> from) override {
-    return lost_ ? Status(*lost_) : real_->write_state(slot, from);
-  }
-  Status read_windows(std::span<const BlockId> blocks, std::span<std::byte> to) override {
-    return lost_ ? Status(*lost_) : real_->read_windows(blocks, to);
-  }
-  Status write_windows(std::span<const BlockId> blocks, std::span<const std::byte> from) override {
-    return lost_ ? Status(*lost_) : real_->write_windows(blocks, from);
-  }
-  Status read_pages(std::span<const int32_t> pages, std::span<std::byte> to) override {
-    return lost_ ? Status(*lost_) : real_->read_pages(pages, to);
-  }
-  Status write_pages(std::span<const int32_t> pages, std::span<const std::byte> from) override {
-    return lost_ ? Status(*lost_) : real_->write_pages(pages, from);
+  Status write(CachePool pool, std::span<const int32_t> entries, std::span<const std::byte> from) override {
+    return lost_ ? Status(*lost_) : real_->write(pool, entries, from);
   }
   BackendMemory memory() const override { return real_->memory(); }
   std::string numerics() const override { return real_->numerics(); }

@@ -2,47 +2,51 @@
 
 #include <sys/mman.h>
 
-#include "engine/cpu_backend.h"
+#include "engine/cpu_device.h"
+#include "engine/step_backend.h"
 
 namespace quire::test {
 namespace {
 
-class ProtectedBackend final : public CpuBackend {
+// The CPU, whose own memory is there only while something is carried out.
+class ProtectedDevice final : public CpuDevice {
  public:
-  static Result<std::unique_ptr<Backend>> create(const std::shared_ptr<const LoadedModel>& model,
-                                                 const EngineOptions& options) {
-    QUIRE_TRY(CacheStorage storage, create_caches(*model->model, options));
-    std::unique_ptr<ProtectedBackend> b(new ProtectedBackend(model, options, std::move(storage)));
-    QUIRE_CHECKED(b->allocate());
-    b->start();
-    return std::unique_ptr<Backend>(std::move(b));
-  }
-  ~ProtectedBackend() override {
+  using CpuDevice::CpuDevice;
+  ~ProtectedDevice() override {
     stop();
     protect(PROT_READ | PROT_WRITE);
   }
-  const std::byte* first_byte() const { return regions().front().data(); }
+  Result<DeviceMemory> allocate(Where where, int64_t bytes, std::string_view what) override {
+    QUIRE_TRY(DeviceMemory memory, CpuDevice::allocate(where, bytes, what));
+    if (where != Where::kHost) regions_.push_back(memory.span());
+    return Result<DeviceMemory>(std::move(memory));
+  }
+  const std::byte* first_byte() const { return regions_.front().data(); }
 
  private:
-  ProtectedBackend(std::shared_ptr<const LoadedModel> model, const EngineOptions& options, CacheStorage storage)
-      : CpuBackend(std::move(model), options, std::move(storage)) {}
   void enter() override { protect(PROT_READ | PROT_WRITE); }
   void leave() override { protect(PROT_NONE); }
   void protect(int how) const {
-    for (const std::span<std::byte> r : regions())
+    for (const std::span<std::byte> r : regions_)
       QUIRE_CHECK(mprotect(r.data(), r.size(), how) == 0, "mprotect of {} bytes failed", r.size());
   }
+  std::vector<std::span<std::byte>> regions_;
 };
 
 }  // namespace
 
 Result<std::unique_ptr<Backend>> make_protected_backend(const std::shared_ptr<const LoadedModel>& model,
                                                         const EngineOptions& options) {
-  return ProtectedBackend::create(model, options);
+  const auto make = [](const std::shared_ptr<const LoadedModel>& m,
+                       const EngineOptions& o) -> Result<std::unique_ptr<ComputeDevice>> {
+    return std::unique_ptr<ComputeDevice>(std::make_unique<ProtectedDevice>(m, o));
+  };
+  return backend_over(make)(model, options);
 }
 
 void read_protected(Backend& backend) {
-  const volatile std::byte* const at = dynamic_cast<ProtectedBackend&>(backend).first_byte();
+  auto& device = dynamic_cast<ProtectedDevice&>(dynamic_cast<StepBackend&>(backend).device());
+  const volatile std::byte* const at = device.first_byte();
   (void)*at;
 }
 

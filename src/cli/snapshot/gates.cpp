@@ -5,7 +5,7 @@
 #include <random>
 
 #include "core/progress.h"
-#include "engine/cuda_backend.h"
+#include "engine/cuda_device.h"
 #include "eval/logit_hash.h"
 #include "ops/conformance/gpu.h"
 #include "ops/registry.h"

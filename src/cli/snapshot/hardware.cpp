@@ -16,7 +16,7 @@
 #include "core/count.h"
 #include "core/cpu.h"
 #include "core/memory.h"
-#include "engine/cuda_backend.h"
+#include "engine/cuda_device.h"
 #include "ops/probe/probe.h"
 
 namespace quire::cli::snapshot {

@@ -7,7 +7,7 @@
 #include <fstream>
 
 #include "core/output.h"
-#include "engine/cuda_backend.h"
+#include "engine/cuda_device.h"
 #include "engine/options.h"
 
 namespace quire::cli::snapshot {

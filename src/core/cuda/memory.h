@@ -47,6 +47,9 @@ class Memory {
       cudaFreeHost(data_);
   }
 
+  // Gives it to another owner, who frees it as create() says.
+  std::span<std::byte> release() { return {std::exchange(data_, nullptr), std::exchange(size_, 0)}; }
+
   std::byte* data() const { return data_; }
   std::span<std::byte> span() const { return {data_, size_}; }
   int64_t bytes() const { return static_cast<int64_t>(size_); }

@@ -16,8 +16,7 @@ void check_cache(const KvLayer& kv, const Heads& n) {
   expect_shape("kv.v", kv.v, blocks, kv_heads, kv_head_elems(kv.v.dtype, n.d));
   const DType type = kv.k.dtype;
   QUIRE_CHECK(type == kv.v.dtype && (type == DType::kBF16 || type == DType::kF32 || type == DType::kF8E4M3),
-              "kv: k is {} and v is {}, but both must be bf16, f32 or E4M3", dtype_name(type),
-              dtype_name(kv.v.dtype));
+              "kv: k is {} and v is {}, but both must be bf16, f32 or E4M3", dtype_name(type), dtype_name(kv.v.dtype));
   QUIRE_CHECK(n.d > 0 && n.d % 2 == 0, "head dimension {} is not even", n.d);
   QUIRE_CHECK(n.kv_heads > 0 && n.q_heads % n.kv_heads == 0, "{} query heads do not share {} KV heads evenly",
               n.q_heads, n.kv_heads);

@@ -1,8 +1,8 @@
-// Steps on an NVIDIA GPU. No CUDA headers here: cuda_backend.cu and cuda_devices.cu, or none.cpp where there is no
-// CUDA.
+// NVIDIA GPUs. No CUDA headers here: cuda_device.cu and cuda_devices.cu, or none.cpp where there is no CUDA.
 #pragma once
 
 #include "engine/backend.h"
+#include "engine/compute_device.h"
 
 namespace quire {
 
@@ -23,10 +23,9 @@ Result<GpuMemory> gpu_memory(int64_t weights);
 // Whether the calling thread's GPU has what the options ask for.
 Status check_gpu_options(const EngineOptions& options);
 
-// The backend of Device::kCuda. Everything is allocated here, and graphs are captured: what does not fit is said with
-// numbers. Errors are those of place_on_gpu, too.
-Result<std::unique_ptr<Backend>> make_cuda_backend(const std::shared_ptr<const LoadedModel>& model,
-                                                   const EngineOptions& options);
+// The device of Device::kCuda: the GPU of the options. Errors are those of place_on_gpu.
+Result<std::unique_ptr<ComputeDevice>> make_cuda_device(const std::shared_ptr<const LoadedModel>& model,
+                                                        const EngineOptions& options);
 
 // A GPU as `quire devices` lists it, in the order of the driver's numbers.
 struct GpuInfo {

@@ -1,0 +1,208 @@
+#include "engine/step_backend.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "engine/graph_sizes.h"
+#include "ops/sampling/history.h"
+
+namespace quire {
+
+StepBackend::StepBackend(std::shared_ptr<const LoadedModel> model, const EngineOptions& options,
+                         std::unique_ptr<ComputeDevice> device)
+    : model_(std::move(model)),
+      options_(options),
+      device_(std::move(device)),
+      layout_(options.step_capacity(model_->model->config())),
+      result_layout_(layout_.capacity()) {
+  int fence = 0;
+  for (Buffer& b : buffers_) b.begin = fence++, b.drafted = fence++, b.end = fence++;
+  QUIRE_CHECK(fence <= ComputeDevice::kFences, "{} fences are too few", ComputeDevice::kFences);
+  device_->set_compute(
+      [this](const OpContext& ctx, const StepShape& shape, StepPart part) { compute(ctx, shape, part); });
+}
+
+// The device ends what is under way before the memory goes.
+StepBackend::~StepBackend() {
+  device_.reset();
+}
+
+void StepBackend::submit(int buffer, const StepShape& shape) {
+  Buffer& b = buffers_[buffer];
+  const StepBatch step = layout_.batch(b.staging.data(), shape, nullptr);
+  check_segments(step.segments, shape.rows, blocks(), slots());
+  if (window_blocks() > 0) check_segments(step.windows, shape.rows, counts_.window_blocks, 0);
+  check_copies(step.arrays, shape,
+               {blocks(), slots(), host_pages_.all(), *views_.shape().block_bytes(), *views_.shape().state_bytes()});
+  b.shape = shape;
+  b.status = {};
+  enqueue_pass(b);
+  if (shape.masks == 0) copy_results(b);
+  note_status(b);
+  last_ = &b;
+}
+
+// All of a step without masks, and the parts before the sampling of one with them.
+void StepBackend::enqueue_pass(Buffer& b) {
+  b.padded = device_->replays() && replayable(b.shape) ? pad_step(layout_, b.staging.data(), b.shape) : b.shape;
+  device_->mark(b.begin);
+  device_->copy(step_.data(), b.staging.data(), layout_.used_bytes(b.padded), "copying a step to the device");
+  move(b);
+  note_status(b);
+  b.ready = b.status.ok();
+  if (b.shape.masks == 0) return device_->run(b.shape, b.padded, StepPart::kAll);
+  device_->run(b.shape, b.padded, StepPart::kBegin);
+  if (b.shape.draft_passes > 0) copy_drafts(b);
+  device_->mark(b.drafted);
+  device_->run(b.shape, b.padded, StepPart::kPass);
+}
+
+bool StepBackend::masks_written(int buffer) {
+  Buffer& b = buffers_[buffer];
+  if (!b.status.ok()) return false;
+  const bool waited = device_->idle();
+  const int64_t at = layout_.later_begin();
+  device_->copy(step_.data() + at, b.staging.data() + at, layout_.later_bytes(b.shape), "copying masks to the device");
+  device_->run(b.shape, b.padded, StepPart::kSampling);
+  copy_results(b);
+  note_status(b);
+  return waited;
+}
+
+Result<Tensor> StepBackend::await_drafts(int buffer) {
+  const Buffer& b = buffers_[buffer];
+  if (!b.status.ok()) return b.status.error();
+  QUIRE_CHECKED(device_->wait(b.drafted, "drafting"));
+  return result_layout_.drafts(b.results.data());
+}
+
+void StepBackend::copy_drafts(const Buffer& b) {
+  const Tensor drafts = result_layout_.drafts(b.results.data());
+  device_->copy(static_cast<std::byte*>(drafts.data),
+                sampled_.data() + layout_.capacity().batch_slots * static_cast<int64_t>(sizeof(int32_t)),
+                drafts.bytes(), "copying drafts from the device");
+}
+
+void StepBackend::copy_results(const Buffer& b) {
+  const auto back = [&](int64_t at, int64_t bytes, std::string_view what) {
+    device_->copy(b.results.data() + at, results_.data() + at, bytes, what);
+  };
+  const StepArrays host = layout_.arrays(b.staging.data());
+  back(0, result_layout_.used_bytes(reports_tops(host.sample_rows, b.shape.logit_rows)),
+       "copying results from the device");
+  if (b.shape.hidden_rows > 0)
+    back(result_layout_.hidden_begin(), result_layout_.hidden_bytes(b.shape.hidden_rows),
+         "copying hidden states from the device");
+  if (b.shape.scored_rows > 0)
+    back(result_layout_.scored_begin(), result_layout_.scored_bytes(reports_tops(host.score_rows, b.shape.scored_rows)),
+         "copying log-probabilities of prompts from the device");
+  if (b.shape.draft_passes > 0 && b.shape.masks == 0) copy_drafts(b);
+  device_->mark(b.end);
+}
+
+void StepBackend::move(Buffer& b) {
+  b.moves.clear();
+  if (b.shape.swap_outs == 0 && b.shape.swap_ins == 0) return;
+  use_.clear();
+  const Buffer* const before = last_ == &b ? nullptr : last_;  // a buffer that is used again was waited for
+  if (before != nullptr) use_.note(layout_.batch(before->staging.data(), before->shape, nullptr), blocks(), slots());
+  const StepArrays a = layout_.arrays(b.staging.data());
+  add_moves({a.swap_outs, static_cast<size_t>(b.shape.swap_outs)}, true, views_, host_.data(), use_, b.moves);
+  add_moves({a.swap_ins, static_cast<size_t>(b.shape.swap_ins)}, false, views_, host_.data(), use_, b.moves);
+  device_->move(b.moves, before != nullptr ? std::optional(before->end) : std::nullopt);
+}
+
+// The first thing that went wrong with the step.
+void StepBackend::note_status(Buffer& b) {
+  Status s = device_->enqueued();
+  if (b.status.ok()) b.status = std::move(s);
+}
+
+Result<StepResults> StepBackend::wait(int buffer) {
+  Buffer& b = buffers_[buffer];
+  if (!b.status.ok()) return failed(b, b.status.error());
+  if (Status s = device_->wait(b.end, "computing a step"); !s.ok()) return failed(b, s.error());
+  const Result<double> seconds = device_->seconds(b.begin, b.end);
+  if (!seconds.ok()) return failed(b, seconds.error());
+  return StepResults{.out = result_layout_.outputs(b.results.data(), b.shape.logit_rows),
+                     .hidden = result_layout_.hidden(b.results.data(), b.shape.hidden_rows),
+                     .scored = result_layout_.scored(b.results.data(), b.shape.scored_rows),
+                     .drafts = result_layout_.drafts(b.results.data()),
+                     .seconds = *seconds};
+}
+
+// A device that is sound has refused this step alone; but its copies and moves must have been taken.
+Error StepBackend::failed(const Buffer& b, Error error) {
+  lost_ |= !device_->is_sound() || !b.ready;
+  return error;
+}
+
+void StepBackend::compute(const OpContext& ctx, const StepShape& shape, StepPart part) {
+  auto* const sampled = reinterpret_cast<int32_t*>(sampled_.data());
+  const StepCapacity& c = layout_.capacity();
+  const SampleOutputs out = result_layout_.outputs(results_.data(), shape.logit_rows);
+  const bool dry = ctx.pool.dry() || (ctx.gpu != nullptr && ctx.gpu->dry);
+  compute_step(
+      ctx, device_->decoders(), layout_.batch(step_.data(), shape, sampled),
+      layout_.drafts(step_.data(), shape, sampled, out.tokens), device_->forward_options(dry),
+      {.cache = views_,
+       .kept = make_tensor(kept_.data(), DType::kF32, {c.kept(), c.width}),
+       .history = token_history_,
+       .suppressed = {reinterpret_cast<const int32_t*>(suppressed_.data()), static_cast<size_t>(suppressed_count_)},
+       .out = out,
+       .scored = result_layout_.scored(results_.data(), shape.scored_rows),
+       .hidden = result_layout_.hidden(results_.data(), shape.hidden_rows)},
+      part);
+}
+
+std::byte* StepBackend::entry(CachePool pool, int32_t number) const {
+  if (pool == CachePool::kPages) return host_.data() + number * *views_.shape().block_bytes();
+  const Tensor& entries = pool == CachePool::kBlocks    ? views_.blocks()
+                          : pool == CachePool::kWindows ? views_.window_blocks()
+                                                        : views_.slots();
+  return entries.bytes_at(0) + number * static_cast<int64_t>(entry_bytes(pool));
+}
+
+Status StepBackend::read(CachePool pool, std::span<const int32_t> entries, std::span<std::byte> to) {
+  const size_t each = entry_bytes(pool);
+  for (size_t i = 0; i < entries.size() && i * each < to.size(); ++i) {
+    if (entries[i] < 0) continue;
+    const std::byte* const from = entry(pool, entries[i]);
+    const std::span<std::byte> part = to.subspan(i * each, std::min(each, to.size() - i * each));
+    if (pool == CachePool::kPages)
+      std::copy_n(from, part.size(), part.data());
+    else
+      QUIRE_CHECKED(device_->read(part, {&from, 1}));
+  }
+  return {};
+}
+
+Status StepBackend::write(CachePool pool, std::span<const int32_t> entries, std::span<const std::byte> from) {
+  const size_t each = entry_bytes(pool);
+  for (size_t i = 0; i < entries.size() && i * each < from.size(); ++i) {
+    if (entries[i] < 0) continue;
+    std::byte* const to = entry(pool, entries[i]);
+    const std::span<const std::byte> part = from.subspan(i * each, std::min(each, from.size() - i * each));
+    if (pool == CachePool::kPages)
+      std::copy_n(part.data(), part.size(), to);
+    else
+      QUIRE_CHECKED(device_->write({&to, 1}, part));
+  }
+  return {};
+}
+
+size_t StepBackend::entry_bytes(CachePool pool) const {
+  const CacheShape& shape = views_.shape();
+  const std::optional<int64_t> bytes = pool == CachePool::kWindows  ? shape.window_block_bytes()
+                                       : pool == CachePool::kStates ? shape.state_bytes()
+                                                                    : shape.block_bytes();
+  return static_cast<size_t>(*bytes);
+}
+
+BackendMemory StepBackend::memory() const {
+  return {.repacked = device_->weight_bytes(),
+          .kv_and_state = device_->resident_bytes(caches_),
+          .workspace = scratch_.bytes()};
+}
+
+}  // namespace quire

@@ -1,0 +1,241 @@
+// What a backend allocates, and how much that is.
+#include <algorithm>
+#include <chrono>
+
+#include "core/log.h"
+#include "engine/graph_sizes.h"
+#include "engine/memory_plan.h"
+#include "engine/step_backend.h"
+#include "ops/sampling/history.h"
+
+namespace quire {
+namespace {
+
+using Where = ComputeDevice::Where;
+
+double gib(int64_t bytes) {
+  return static_cast<double>(bytes) / (1 << 30);
+}
+
+// The rows of a step's segments, as largest_steps() means them: positions at the end of the context, and generated tokens
+// with as many drafts as there are rows for.
+std::vector<Segment> segments_of(const StepShape& shape, int32_t context) {
+  std::vector<Segment> segments(static_cast<size_t>(shape.segments));
+  int32_t row = 0, drafts = shape.logit_rows - shape.segments;
+  for (Segment& s : segments) {
+    const bool decodes = shape.decodes > 0;
+    const int32_t tentative = decodes ? std::max(0, std::min({shape.most_rows - 1, drafts, context - 1})) : 0;
+    const int32_t count = decodes ? 1 + tentative : std::min(shape.rows - row, context);
+    const int32_t position = decodes ? context - count : (context - count) / kChunkTokens * kChunkTokens;
+    s = {.row = row, .count = count, .position = position, .state_slot = 0, .anchor = position, .tentative = tentative};
+    row += count;
+    drafts -= tentative;
+  }
+  return segments;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<StepBackend>> StepBackend::create(const std::shared_ptr<const LoadedModel>& model,
+                                                         const EngineOptions& options,
+                                                         std::unique_ptr<ComputeDevice> device) {
+  std::unique_ptr<StepBackend> b(new StepBackend(model, options, std::move(device)));
+  QUIRE_CHECKED(b->allocate());
+  return b;
+}
+
+Result<int64_t> StepBackend::step_bytes(const std::shared_ptr<const LoadedModel>& model, const EngineOptions& options,
+                                        std::unique_ptr<ComputeDevice> device) {
+  StepBackend b(model, options, std::move(device));
+  QUIRE_CHECKED(b.device_->place(0));
+  QUIRE_TRY(const int64_t scratch, b.measure());
+  return scratch + b.fixed_bytes() + b.device_->overhead_bytes(b.layout_.capacity());
+}
+
+Status StepBackend::allocate() {
+  using Clock = std::chrono::steady_clock;
+  Clock::time_point last = Clock::now();
+  const auto seconds = [&last] {
+    const Clock::time_point now = Clock::now();
+    return std::chrono::duration<double>(now - std::exchange(last, now)).count();
+  };
+  const CacheShape shape = options_.cache_shape(model_->model->config());
+  QUIRE_CHECKED(device_->place(CacheViews::bytes(shape, counts_of_options()).value_or(0)));
+  // The host's are addresses, which take nothing, and which dry passes look at.
+  counts_ = counts_of_options();
+  if (device_->is_host()) QUIRE_CHECKED(allocate_caches());
+  QUIRE_CHECKED(allocate_fixed());
+  const double fixed = seconds();
+  if (!device_->is_host()) {
+    QUIRE_CHECKED(device_->rehearse(rehearsed()));
+    QUIRE_TRY(const DeviceRoom room, device_->room(layout_.capacity()));
+    QUIRE_TRY(counts_, counts_within(room));
+    QUIRE_CHECKED(allocate_caches());
+  }
+  const double caches = seconds();
+  const std::string prepared = device_->start(layout_.capacity());
+  if (!device_->is_host())
+    log_info(fmt::format("{}: arrays and scratch {:.2f} s ({:.2f} GiB), caches {:.2f} s ({:.2f} GiB), {} {:.2f} s",
+                         device_->machine().device == Device::kCuda ? "cuda" : "device", fixed, gib(scratch_.bytes()),
+                         caches, gib(caches_.bytes()), prepared, seconds()));
+  return {};
+}
+
+int64_t StepBackend::fixed_bytes() const {
+  const StepCapacity& c = layout_.capacity();
+  const int64_t vocab = model_->model->config().vocab, seen = std::min(vocab, options_.context);
+  return layout_.bytes() + result_layout_.bytes() + c.sampled() * int64_t{4} + int64_t{c.kept()} * c.width * 4 +
+         token_history_bytes(c.batch_slots, vocab, seen);
+}
+
+// Everything but the caches.
+Status StepBackend::allocate_fixed() {
+  const StepCapacity& c = layout_.capacity();
+  const int64_t vocab = model_->model->config().vocab, seen = std::min(vocab, options_.context);
+  for (Buffer& b : buffers_) {
+    QUIRE_TRY(b.staging, device_->allocate(Where::kHost, layout_.bytes(), "the arrays of a step"));
+    QUIRE_TRY(b.results, device_->allocate(Where::kHost, result_layout_.bytes(), "the results of a step"));
+    b.moves.reserve(static_cast<size_t>(2 * c.swaps));
+  }
+  const auto own = [&](int64_t bytes, std::string_view what) { return device_->allocate(Where::kOwn, bytes, what); };
+  QUIRE_TRY(step_, own(layout_.bytes(), "the arrays of a step"));
+  QUIRE_TRY(results_, own(result_layout_.bytes(), "the results of a step"));
+  QUIRE_TRY(sampled_, own(c.sampled() * int64_t{4}, "sampled tokens"));
+  QUIRE_TRY(kept_, own(int64_t{c.kept()} * c.width * 4, "hidden states for drafts"));
+  QUIRE_TRY(history_, own(token_history_bytes(c.batch_slots, vocab, seen), "the history of penalties"));
+  token_history_ = lay_out_token_history(history_.data(), c.batch_slots, vocab, seen);
+  std::span<const TokenId> suppressed;
+  if (model_->tokenizer) suppressed = model_->tokenizer->suppress_tokens();
+  suppressed_count_ = static_cast<int32_t>(suppressed.size());
+  QUIRE_TRY(suppressed_, own(static_cast<int64_t>(suppressed.size_bytes()), "suppressed tokens"));
+  if (suppressed_count_ > 0) {
+    std::byte* const to = suppressed_.data();
+    QUIRE_CHECKED(device_->write({&to, 1}, std::as_bytes(suppressed)));
+  }
+  QUIRE_TRY(largest_scratch_, measure());
+  QUIRE_CHECKED(device_->check_scratch(c, largest_scratch_));
+  QUIRE_TRY(scratch_, device_->allocate(Where::kScratch, largest_scratch_, "activations and scratch"));
+  device_->set_scratch(scratch_.span());
+  // For steps that are gone through before there are caches: addresses that nothing is read from.
+  if (caches_.data() == nullptr)
+    views_ = CacheViews(options_.cache_shape(model_->model->config()), scratch_.data(), {1, 1, 1});
+  return {};
+}
+
+CacheCounts StepBackend::counts_of_options() const {
+  const ModelConfig& model = model_->model->config();
+  const int32_t windows = options_.window_blocks(model);
+  return {.blocks = options_.kv_blocks(),
+          .slots = options_.state_slots(model),
+          .window_blocks = windows > 0 ? windows + 1 : 0};
+}
+
+// KV blocks and state slots from what all else leaves of the device.
+Result<CacheCounts> StepBackend::counts_within(const DeviceRoom& room) const {
+  const ModelConfig& model = model_->model->config();
+  const CacheShape shape = options_.cache_shape(model);
+  const std::optional<int64_t> block = shape.block_bytes(), window = shape.window_block_bytes(),
+                               slot = shape.state_bytes();
+  CacheCounts counts{.slots = options_.state_slots(model)};
+  const int32_t own = std::min(counts.slots, options_.max_sequences);
+  const int64_t one = (options_.context + kBlockTokens - 1) / kBlockTokens;
+  if (block && slot)
+    counts.slots = own + saved_states(counts.slots - own, room.bytes - *slot * own, *slot, *block * one);
+  int64_t left = room.bytes - (slot ? *slot * counts.slots : 0);
+  const int64_t wanted = options_.kv_is_bound ? one : options_.kv_blocks();
+  const WindowNeeds windows = options_.window_needs(model);
+  int32_t window_blocks = 0;
+  if (block && window)
+    window_blocks = window_pool(windows, options_.max_sequences, options_.prefix_cache ? options_.state_checkpoints : 0,
+                                left, *window, *block * wanted);
+  if (window && window_blocks > 0) left -= (window_blocks + 1) * *window;
+  if (!block || !window || !slot || left < *block * wanted || window_blocks < windows.least())
+    return capacity_error(
+        "{} do not fit the GPU: of {:.1f} GiB, {:.0f}% may be used, {:.1f} GiB are in use with weights ({:.1f} GiB) "
+        "and scratch memory for steps of {} tokens and {} sequences ({:.1f} GiB), and {} tokens of keys and values "
+        "need {:.2f} GiB beside {} recurrent states of {:.3f} GiB; use a shorter --context, fewer sequences, smaller "
+        "steps, or a higher --gpu-memory-utilization",
+        model.name.empty() ? "the model and its caches" : model.name, gib(room.memory.total),
+        options_.gpu_memory_utilization * 100, gib(room.memory.used), gib(room.memory.weights),
+        options_.max_batch_tokens, options_.max_sequences, gib(scratch_.bytes()), wanted * kBlockTokens,
+        block && window ? gib(*block * wanted + *window * windows.least()) : 0.0, counts.slots,
+        slot ? gib(*slot) : 0.0);
+  counts.blocks =
+      static_cast<int32_t>(std::min<int64_t>(options_.kv_blocks(), *block == 0 ? INT32_MAX : left / *block));
+  counts.window_blocks = window_blocks > 0 ? window_blocks + 1 : 0;
+  return counts;
+}
+
+Status StepBackend::allocate_caches() {
+  const CacheShape shape = options_.cache_shape(model_->model->config());
+  const std::optional<int64_t> bytes = CacheViews::bytes(shape, counts_), block = shape.block_bytes();
+  if (!bytes || !block) return capacity_error("the caches of this model are larger than any memory");
+  QUIRE_TRY(caches_, device_->allocate(Where::kOwn, *bytes, "KV blocks and recurrent states"));
+  views_ = CacheViews(shape, caches_.data(), counts_);
+  host_pages_ = host_pages_of(options_, *block);
+  QUIRE_TRY(host_, device_->allocate(Where::kHost, host_pages_.all() * *block,
+                                     "what leaves the caches (--swap-space, --kv-offloading-size)"));
+  use_.reserve(blocks(), slots());
+  return {};
+}
+
+// Scratch memory of the largest steps. On a device that is the host's, operators look at segments and at what is sampled.
+Result<int64_t> StepBackend::measure() {
+  if (caches_.data() == nullptr) views_ = CacheViews(options_.cache_shape(model_->model->config()), nullptr, {1, 1, 1});
+  int64_t needed = 0;
+  for (const StepShape& shape : largest_steps(layout_.capacity(), options_.most_drafts())) {
+    QUIRE_TRY(const int64_t bytes, scratch_of(shape, segments_of(shape, static_cast<int32_t>(options_.context))));
+    needed = std::max(needed, bytes);
+  }
+  return needed;
+}
+
+Result<int64_t> StepBackend::scratch_of(const StepShape& shape, std::span<const Segment> segments) {
+  if (!device_->is_host()) return device_->measure(shape);
+  const StepArrays a = layout_.arrays(step_.data());
+  const StepCapacity& c = layout_.capacity();
+  std::ranges::copy(segments, a.segments);
+  const SampleRow row{.temperature = 1.0f,
+                      .top_p = 0.5f,
+                      .typical_p = 0.5f,
+                      .repetition_penalty = 2.0f,
+                      .top_k = 10,
+                      .logprobs = 1,
+                      .history = 0};
+  std::fill_n(a.sample_rows, shape.logit_rows, row);
+  std::fill_n(a.score_rows, shape.scored_rows, SampleRow{.logprobs = 1, .target = 0});
+  SampleRow draft = row;  // has no history and reports nothing
+  draft.history = draft.logprobs = -1;
+  for (int32_t j = 0; j < shape.draft_passes; ++j) {
+    Segment* const pass = a.draft_segments + int64_t{j} * c.segments;
+    std::ranges::copy(segments, pass);
+    for (int32_t i = 0; i < shape.decodes; ++i) pass[i].row = i, pass[i].count = 1, pass[i].tentative = 0;
+    std::fill_n(a.draft_samples + int64_t{j} * c.segments, shape.decodes, draft);
+  }
+  Result<int64_t> bytes = device_->measure(shape);
+  std::fill_n(step_.data(), layout_.used_bytes(shape), std::byte{});
+  return bytes;
+}
+
+// A step of prompts, one of generated tokens, one of both, and one with drafts.
+std::vector<StepShape> StepBackend::rehearsed() const {
+  const StepCapacity& c = layout_.capacity();
+  const GraphSize largest = graph_sizes(c).front();
+  StepShape prompt{.rows = c.rows, .segments = 1, .logit_rows = 1, .table_width = c.table_width};
+  prompt.hidden_rows = c.hidden_rows > 0 ? 1 : 0;
+  std::vector<StepShape> steps = {shape_of(largest, c), shape_of({1, largest.width}, c), prompt};
+  if (c.segments > 1) {
+    StepShape both = prompt;
+    both.segments = both.logit_rows = 2;
+    both.decode_rows = both.decodes = both.decode_logit_rows = 1;
+    both.decode_keys = most_keys(c, largest.width * int64_t{kBlockTokens}, 1);
+    steps.push_back(both);
+  }
+  if (c.logit_rows > c.segments) {
+    const int32_t drafts = options_.most_drafts();
+    steps.push_back(shape_of({1, largest.width, 1 + drafts, c.drafts > 0 ? drafts : 0}, c));
+  }
+  return steps;
+}
+
+}  // namespace quire
