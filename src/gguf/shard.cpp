@@ -147,8 +147,7 @@ Error unknown_type(uint32_t id) {
     if (t.id == id)
       return file_error("element type {} ({}) is retired; convert the model again with current tools", id, t.name);
   return file_error(
-      "element type {} is unknown: another program's own, or newer than this one; take the model in another type",
-      id);
+      "element type {} is unknown: another program's own, or newer than this one; take the model in another type", id);
 }
 
 Status take_tensor_rest(Cursor& in, TensorRecord& r) {
