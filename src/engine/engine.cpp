@@ -112,12 +112,12 @@ Engine::Engine(std::shared_ptr<const LoadedModel> model, EngineOptions options, 
       in_flight_(options_.depth, backend_->layout().capacity().segments),
       running_(backend_->layout().capacity().batch_slots),
       queue_({.top_priority = options_.top_priority, .ageing_steps = options_.ageing_steps}),
-      mask_pool_([this] {
+      speculator_(options_, *model_),
+      masks_(*backend_, [this] {
         const std::lock_guard lock(inbox_mutex_);
         mask_made_ = true;
         arrived_.notify_all();
       }) {
-  if (const auto& by_depth = options_.speculative.simulated; !by_depth.empty()) chance_.emplace(by_depth);
   fingerprint_ = fmt::format("quire-{}.{}/{}/{}/{:016x}", QUIRE_VERSION, kNumericsVersion, backend_->numerics(),
                              options_.for_latency() ? "latency" : "throughput", model_->identity());
   const CacheShape cache = options_.cache_shape(model_->model->config());
@@ -134,7 +134,6 @@ Engine::Engine(std::shared_ptr<const LoadedModel> model, EngineOptions options, 
   window_.reserve(looked_at);
   beginnings_.reserve(looked_at + sequences);
   queue_.reserve(looked_at);
-  offers_.reserve(sequences);
   plan_.reserve(looked_at);
 }
 
@@ -215,7 +214,7 @@ bool Engine::step() {
   take_incoming();
   if (const std::optional<Error> error = lost()) fail_all(*error);  // what was submitted just before
   const bool was_idle = in_flight_.empty();
-  const bool waits = !in_flight_.empty() && (in_flight_.newest().speculates || speculates());
+  const bool waits = !in_flight_.empty() && (in_flight_.newest().speculates || speculator_.wants_drafts(running_));
   const bool planned = !in_flight_.full() && !waits && schedule();
   if (planned) submit_step(begin);
   if (!in_flight_.empty()) {
@@ -226,7 +225,7 @@ bool Engine::step() {
     stats_.host_seconds += all - (waited_seconds_ - waited);
     return true;
   }
-  last_step_.reset();
+  speculator_.idle();
   if (!was_idle) return true;
   // Nothing to compute: listeners may have to hear of ends, or be about to send more.
   std::unique_lock lock(inbox_mutex_);

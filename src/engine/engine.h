@@ -17,16 +17,16 @@
 #include <map>
 #include <memory>
 #include <mutex>
-#include <random>
 
 #include "engine/backend.h"
 #include "engine/cache_manager.h"
 #include "engine/delivery.h"
-#include "engine/draft_plan.h"
 #include "engine/options.h"
 #include "engine/request.h"
 #include "engine/running_set.h"
 #include "engine/scheduler.h"
+#include "engine/sequence_masks.h"
+#include "engine/speculator.h"
 #include "engine/step_writer.h"
 #include "engine/steps_in_flight.h"
 #include "engine/waiting_queue.h"
@@ -65,21 +65,6 @@ struct MemoryUse {
   int64_t repacked = 0;      // copies of weights, shared between engines of a model
   int64_t kv_and_state = 0;  // resident pages of the caches
   int64_t workspace = 0;     // activations and kernels' scratch of the largest step
-};
-
-// Whether drafts are right, as chance has it.
-class SimulatedAcceptance {
- public:
-  explicit SimulatedAcceptance(std::vector<float> by_depth) : by_depth_(std::move(by_depth)) {}
-  // The draft at this depth, those before it being right. Beyond the last depth that is told of: as that.
-  bool accepts(int32_t depth) {
-    const auto at = std::min(static_cast<size_t>(depth), by_depth_.size() - 1);
-    return std::uniform_real_distribution<float>(0, 1)(random_) < by_depth_[at];
-  }
-
- private:
-  std::vector<float> by_depth_;
-  std::mt19937_64 random_{1};
 };
 
 class Engine {
@@ -165,26 +150,7 @@ class Engine {
   void take_incoming();
   void carry_out_cancels();
   void take_snapshot();
-  // Whether the sequence's next token cannot be sampled yet: its mask takes long, and the pool computes it.
-  bool waits_for_mask(Sequence& s);
-  // Has the pool compute its next mask; `token`: that it has to commit before, -1: none.
-  void start_mask(Sequence& s, TokenId token);
   void take_masks();
-  // What is drafted for each sequence in the step that is planned, if nothing of it is in flight.
-  void offer_drafts();
-  void offer_drafts(Sequence& s);
-  // How many drafts there are room for in the sequence's next step; `soon`: once what is in flight of it has ended.
-  int32_t most_drafts(const Sequence& s, bool soon) const;
-  // Whether the multi-token-prediction block can draft for it, likewise.
-  bool has_mtp(const Sequence& s, bool soon) const;
-  // What of its drafts promises most tokens.
-  DraftOffer offer_of(Sequence& s, bool soon) const;
-  // Shows lookup the tokens that were committed.
-  void look_up(Sequence& s) const;
-  std::vector<TokenId> forced_tokens(const Sequence& s) const;
-  // Whether the next step is to verify drafts, which the outcome of every step before it decides.
-  bool speculates();
-  void learn_costs(const StepInFlight& step);
   void look_at_waiting();
   bool has_shared_prefix(const Sequence& s) const;
   void note_beginning(Sequence& s);
@@ -202,9 +168,7 @@ class Engine {
 
   void add_rows(const Work& work, bool decode, StepInFlight& step);
   void write_masks(StepInFlight& step);
-  static void use_mask(Sequence& s, std::span<uint32_t> to, StepRecord& record);
   void write_masks_that_wait();
-  std::vector<TokenId> drafts_of(const StepInFlight& step, const SequenceRows& rows) const;
   // What of a retired step concerns the caches is done on return; after an error nothing of it is kept for others.
   Result<StepResults> wait_for(StepInFlight& step);
   void count_step(const StepRecord& record);
@@ -262,18 +226,14 @@ class Engine {
   StepPlan plan_;
   StepRecord record_;  // of the step that is planned
   std::function<void(const StepRecord&)> step_observer_;
-  DraftPlan draft_plan_;
-  AcceptanceAverages typical_mtp_{AcceptanceAverages::kOfAll}, typical_others_{AcceptanceAverages::kOfAll};
-  std::vector<DraftOffer> offers_;              // of those who generate
-  std::optional<Clock::time_point> last_step_;  // when it was retired; none: the engine has been idle since
-  std::optional<SimulatedAcceptance> chance_;   // of SpeculativeOptions::simulated
+  Speculator speculator_;
   // Keys of a prefix's tokens, new with every engine, and of salts, which a file of prefixes brings along.
   KeyedHash prefix_hash_ = KeyedHash::random(), salt_hash_ = KeyedHash::random();
   int64_t planned_steps_ = 0;
   std::vector<std::unique_ptr<Sequence>> arriving_;
   std::vector<RequestId> cancelling_, texts_;
   bool cancelling_all_ = false;
-  MaskPool mask_pool_;  // the last: its threads call what stands before
+  SequenceMasks masks_;  // the last: its threads call what stands before
 };
 
 }  // namespace quire

@@ -16,7 +16,6 @@ constexpr int32_t kMostSkipped = 4;
 void Engine::take_snapshot() {
   snapshot_.running.clear();
   snapshot_.waiting.clear();
-  offer_drafts();
   for (const auto& s : running_.all())
     snapshot_.running.push_back({.id = SeqId{s->memory.slot},
                                  .prompt = s->prompt_tokens(),
@@ -30,7 +29,7 @@ void Engine::take_snapshot() {
                                  .finished = s->finished(),
                                  .skipped_steps = s->skipped_steps,
                                  .drafts = s->drafts.count,
-                                 .waits_for_mask = waits_for_mask(*s)});
+                                 .waits_for_mask = SequenceMasks::waits(*s)});
   snapshot_.total_blocks = cache_.blocks().total();
   snapshot_.available_blocks = cache_.blocks().available();
   snapshot_.host_blocks = cache_.host_blocks().total();
@@ -47,30 +46,13 @@ void Engine::take_snapshot() {
   look_at_waiting();
 }
 
-bool Engine::waits_for_mask(Sequence& s) {
-  if (s.constraint == nullptr || s.finished() || s.planned < s.prompt_tokens()) return false;
-  if (s.mask_job != nullptr) return s.held || !s.mask_job->done.load(std::memory_order_acquire);
-  // Behind a token that is not known it would be found out too late.
-  if (s.pending > 0) return s.awaits_completion() || !s.constraint->stays_quick();
-  if (s.constraint->quick()) return false;
-  start_mask(s, -1);
-  return true;
-}
-
-void Engine::start_mask(Sequence& s, TokenId token) {
-  s.mask_job = std::make_shared<MaskJob>();
-  s.mask_job->constraint = s.constraint;
-  s.mask_job->token = token;
-  mask_pool_.start(s.mask_job);
-}
-
 // Tells of tokens that the pool has committed.
 void Engine::take_masks() {
   for (const auto& s : running_.all()) {
-    if (!s->held || s->finished() || !s->mask_job->done.load(std::memory_order_acquire)) continue;
-    TokenEvent event = *std::exchange(s->held, std::nullopt);
-    if (s->mask_job->accepted)
-      tell(*s, std::move(event));
+    std::optional<SequenceMasks::Committed> made = SequenceMasks::take(*s);
+    if (!made) continue;
+    if (made->accepted)
+      tell(*s, std::move(made->event));
     else
       finish(*s, dead_end());
   }
@@ -167,6 +149,8 @@ void Engine::note_admission() {
 
 bool Engine::schedule() {
   record_ = {};
+  speculator_.offer(running_);
+  masks_.start_slow(running_);
   take_snapshot();
   plan_step(snapshot_,
             {.max_batch_tokens = options_.max_batch_tokens,
@@ -193,8 +177,7 @@ void Engine::admit_planned() {
     queue_.admit(id.v, planned_steps_);
     Sequence& s = running_.add(std::move(waiting_.extract(id.v).mapped()));
     s.admitted = Clock::now();
-    s.drafts.of_mtp = typical_mtp_.for_one();
-    s.drafts.of_others = typical_others_.for_one();
+    speculator_.begin(s);
     cache_.admit(s);
     for (Work& w : plan_.work)
       if (w.seq == number) w.seq = SeqId{s.memory.slot};

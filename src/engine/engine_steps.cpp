@@ -61,54 +61,9 @@ void Engine::write_masks_that_wait() {
   if (!in_flight_.empty() && in_flight_.newest().masks == StepInFlight::Masks::kWait) write_masks(in_flight_.newest());
 }
 
-// None where the device failed, and no more than are tokens.
-std::vector<TokenId> Engine::drafts_of(const StepInFlight& step, const SequenceRows& rows) const {
-  const SequenceDrafts& d = rows.sequence->drafts;
-  const auto count = static_cast<size_t>(rows.drafts);
-  if (count == 0 || !d.by_mtp) return {d.tokens.begin(), d.tokens.begin() + static_cast<ptrdiff_t>(count)};
-  const Result<Tensor> made = backend_->await_drafts(step.buffer);
-  if (!made.ok()) return {};
-  const int32_t* const own = made->row<int32_t>(rows.sequence->memory.slot);
-  return {own, std::find_if(own, own + count, [](int32_t token) { return token < 0; })};
-}
-
-// Of a token for which the sequence waited. No drafts follow it.
-void Engine::use_mask(Sequence& s, std::span<uint32_t> to, StepRecord& record) {
-  const std::shared_ptr<MaskJob> job = std::exchange(s.mask_job, nullptr);
-  QUIRE_CHECK(job->done, "sequence {} is sampled without its mask", s.id.v);
-  std::fill(to.begin(), to.end(), 0u);
-  std::copy(job->mask.begin(), job->mask.end(), to.begin());
-  record.mask_seconds += job->seconds;
-  ++record.slow_masks;
-}
-
 // While the backend computes what comes before the sampling.
 void Engine::write_masks(StepInFlight& step) {
-  const auto begin = Clock::now();
-  const StepLayout& layout = backend_->layout();
-  const auto words = static_cast<size_t>(mask_words(layout.capacity().vocab));
-  uint32_t* const masks = layout.arrays(backend_->staging(step.buffer)).masks;
-  for (SequenceRows& rows : step.rows) {
-    if (rows.mask < 0) continue;
-    const std::span<uint32_t> to(masks + static_cast<size_t>(rows.mask) * words,
-                                 (1 + static_cast<size_t>(rows.drafts)) * words);
-    std::fill(to.begin(), to.end(), ~0u);
-    step.record.masks += rows.drafts + 1;
-    if (rows.sequence->finished()) continue;  // in the step before
-    if (rows.sequence->mask_job != nullptr) {
-      use_mask(*rows.sequence, to, step.record);
-      rows.usable = 0;
-      continue;
-    }
-    ConstrainedOutput& constraint = *rows.sequence->constraint;
-    const std::vector<TokenId> drafts = drafts_of(step, rows);
-    rows.usable = constraint.cut(drafts);
-    constraint.fill(std::span(drafts).first(static_cast<size_t>(rows.usable)),
-                    to.first((1 + static_cast<size_t>(rows.usable)) * words));
-  }
-  step.record.waited_for_masks = backend_->masks_written(step.buffer);
-  step.masks = StepInFlight::Masks::kWritten;
-  step.record.mask_seconds += seconds_since(begin);
+  masks_.write(step);
   const std::lock_guard lock(inbox_mutex_);
   stats_.masks += step.record.masks;
   stats_.mask_seconds += step.record.mask_seconds;
@@ -171,7 +126,7 @@ void Engine::retire() {
   }
   write_masks_that_wait();
   count_step(step.record);
-  learn_costs(step);
+  speculator_.retired(step);
   release_finished();
   publish_counts();
   if (!step_observer_) return;
@@ -221,7 +176,7 @@ int32_t Engine::commit_tokens(const SequenceRows& rows, const StepResults& resul
     TokenId draft = -1;
     if (i < rows.drafts)
       draft = d.by_mtp ? results.drafts.row<int32_t>(s.memory.slot)[i] : d.tokens[static_cast<size_t>(i)];
-    const bool right = i < rows.usable && (chance_ ? chance_->accepts(i) : token == draft);
+    const bool right = i < rows.usable && speculator_.accepts(i, token == draft);
     accepted += right;
     if (rows.drafts > 0 && s.request.sampling.has_penalties()) s.unnoted.push_back(token);
     commit_token(s, std::move(sampled), rows.usable == 0);
@@ -230,9 +185,7 @@ int32_t Engine::commit_tokens(const SequenceRows& rows, const StepResults& resul
   d.accepted += accepted;
   // What was computed of drafts that were wrong is computed again: with the tokens that took their places.
   if (rows.drafts > 0) s.planned = s.committed() - 1;
-  d.acceptance().observe(rows.drafts, accepted);
-  (d.by_mtp ? typical_mtp_ : typical_others_).observe(rows.drafts, accepted);
-  look_up(s);
+  speculator_.committed(s, rows.drafts, accepted);
   if (rows.drafts > 0) count_drafts(rows.drafts, accepted);
   return accepted;
 }
@@ -278,8 +231,7 @@ void Engine::commit_token(Sequence& s, Sampled sampled, bool alone) {
     e.finish = FinishReason::kLength;
   }
   if (!by_pool) return tell(s, std::move(e));
-  s.held = std::move(e);
-  start_mask(s, sampled.token);
+  masks_.commit_slowly(s, sampled.token, std::move(e));
 }
 
 void Engine::tell(Sequence& s, TokenEvent event) {

@@ -1,12 +1,26 @@
-// What the engine has drafted for the next step: tokens that are verified beside a generated one.
-#include <algorithm>
-#include <chrono>
+#include "engine/speculator.h"
 
-#include "engine/engine.h"
+#include <algorithm>
 
 namespace quire {
 
-int32_t Engine::most_drafts(const Sequence& s, bool soon) const {
+Speculator::Speculator(const EngineOptions& options, const LoadedModel& model) : options_(options), model_(model) {
+  if (const auto& by_depth = options_.speculative.simulated; !by_depth.empty()) chance_.emplace(by_depth);
+  offers_.reserve(static_cast<size_t>(options_.max_sequences));
+}
+
+void Speculator::begin(Sequence& s) const {
+  s.drafts.of_mtp = typical_mtp_.for_one();
+  s.drafts.of_others = typical_others_.for_one();
+}
+
+void Speculator::committed(Sequence& s, int32_t drafts, int32_t accepted) {
+  s.drafts.acceptance().observe(drafts, accepted);
+  (s.drafts.by_mtp ? typical_mtp_ : typical_others_).observe(drafts, accepted);
+  look_up(s);
+}
+
+int32_t Speculator::most_drafts(const Sequence& s, bool soon) const {
   const int64_t known = soon ? s.committed() + s.pending : s.committed();
   if (s.finished() || !s.request.speculative || known <= s.prompt_tokens() || s.mask_job != nullptr) return 0;
   if (s.awaits_completion()) return 0;
@@ -16,11 +30,11 @@ int32_t Engine::most_drafts(const Sequence& s, bool soon) const {
   return static_cast<int32_t>(std::clamp<int64_t>(left, 0, options_.most_drafts()));
 }
 
-bool Engine::has_mtp(const Sequence& s, bool soon) const {
+bool Speculator::has_mtp(const Sequence& s, bool soon) const {
   return options_.mtp && (soon || (s.planned > s.drafts.kept_first && s.planned <= s.drafts.kept_end));
 }
 
-DraftOffer Engine::offer_of(Sequence& s, bool soon) const {
+DraftOffer Speculator::offer_of(Sequence& s, bool soon) const {
   SequenceDrafts& d = s.drafts;
   const int32_t most = most_drafts(s, soon), found = std::min(most, static_cast<int32_t>(d.found.size()));
   if (!has_mtp(s, soon) || d.of_others.expected_tokens(found) >= d.of_mtp.expected_tokens(most))
@@ -28,29 +42,29 @@ DraftOffer Engine::offer_of(Sequence& s, bool soon) const {
   return {.most = most, .acceptance = &d.of_mtp};
 }
 
-bool Engine::speculates() {
+bool Speculator::wants_drafts(const RunningSet& running) {
   const SpeculativeOptions& o = options_.speculative;
   if (!o.enabled() || !o.adaptive) return o.enabled();
   offers_.clear();
-  for (const auto& s : running_.all())
+  for (const auto& s : running.all())
     if (!s->finished() && s->committed() + s->pending > s->prompt_tokens()) offers_.push_back(offer_of(*s, true));
-  return draft_plan_.wants_drafts(offers_, options_.sampled_rows() - running_.size());
+  return draft_plan_.wants_drafts(offers_, options_.sampled_rows() - running.size());
 }
 
-void Engine::offer_drafts() {
+void Speculator::offer(const RunningSet& running) {
   if (!options_.speculative.enabled()) return;
   offers_.clear();
-  for (const auto& s : running_.all()) {
-    offer_drafts(*s);
+  for (const auto& s : running.all()) {
+    offer_to(*s);
     if (!s->finished() && s->committed() > s->prompt_tokens())
       offers_.push_back({.most = s->drafts.count, .acceptance = &s->drafts.acceptance()});
   }
   if (!options_.speculative.adaptive || offers_.empty()) return;
-  const int32_t each = draft_plan_.choose(offers_, options_.sampled_rows() - running_.size());
-  for (const auto& s : running_.all()) s->drafts.count = std::min(s->drafts.count, each);
+  const int32_t each = draft_plan_.choose(offers_, options_.sampled_rows() - running.size());
+  for (const auto& s : running.all()) s->drafts.count = std::min(s->drafts.count, each);
 }
 
-void Engine::offer_drafts(Sequence& s) {
+void Speculator::offer_to(Sequence& s) const {
   SequenceDrafts& d = s.drafts;
   d.count = 0;
   if (s.in_flight > 0) return;  // tokens and by_mtp are still those of that step
@@ -67,21 +81,21 @@ void Engine::offer_drafts(Sequence& s) {
 }
 
 // What a grammar leaves no choice about.
-std::vector<TokenId> Engine::forced_tokens(const Sequence& s) const {
+std::vector<TokenId> Speculator::forced_tokens(const Sequence& s) const {
   if (!s.constraint->quick()) return {};
   const std::string text = s.constraint->forced();
   if (text.empty()) return {};
   std::vector<TokenId> tokens =
-      model_->tokenizer->encode(text, {.add_special = false, .parse_special = false, .continues = true});
+      model_.tokenizer->encode(text, {.add_special = false, .parse_special = false, .continues = true});
   tokens.resize(std::min(tokens.size(), static_cast<size_t>(options_.most_drafts())));
   return tokens;
 }
 
-void Engine::look_up(Sequence& s) const {
+void Speculator::look_up(Sequence& s) const {
   SequenceDrafts& d = s.drafts;
   d.found.clear();
   if (!options_.speculative.enabled() || s.finished() || most_drafts(s, true) == 0) return;
-  if (s.constraint != nullptr && model_->tokenizer) d.found = forced_tokens(s);
+  if (s.constraint != nullptr && model_.tokenizer) d.found = forced_tokens(s);
   if (!d.found.empty() || !options_.speculative.looks_up()) return;
   // A long prompt is taken in over many steps: none of them waits for it.
   constexpr int64_t kAtOnce = 4096;
@@ -96,7 +110,7 @@ void Engine::look_up(Sequence& s) const {
 }
 
 // What a step took is the time since the one before it ended: of steps that overlap that is what each adds.
-void Engine::learn_costs(const StepInFlight& step) {
+void Speculator::retired(const StepInFlight& step) {
   const auto now = Clock::now();
   const auto sequences = std::ssize(step.rows);
   if (last_step_ && sequences > 0 && step.record.prompt_rows == 0)
