@@ -116,9 +116,12 @@ function(quire_program)
   list(FILTER sources EXCLUDE REGEX "/main\\.cpp$")
   add_library(quire_cli STATIC ${sources})
   quire_set_isa(${sources})
-  target_compile_options(quire_cli PRIVATE $<$<CONFIG:Release>:-O1>)
-  target_link_libraries(quire_cli PUBLIC quire_localai quire_server quire_eval quire_convert quire_hub CLI11::CLI11
-                                  PRIVATE ${PCRE2_LINK_LIBRARIES} ${LIBEDIT_LINK_LIBRARIES})
+  # What reads options and prints is compiled with -O1 as other layers that compute nothing; models are made by the rest.
+  set(plain ${sources})
+  list(FILTER plain EXCLUDE REGEX "/(synth_|quantize/)")
+  set_property(SOURCE ${plain} APPEND PROPERTY COMPILE_OPTIONS "$<$<CONFIG:Release>:-O1>")
+  target_link_libraries(quire_cli PUBLIC quire_localai quire_server quire_eval quire_convert quire_hub
+                                  PRIVATE CLI11::CLI11 ${PCRE2_LINK_LIBRARIES} ${LIBEDIT_LINK_LIBRARIES})
   add_executable(quire ${CMAKE_SOURCE_DIR}/src/cli/main.cpp)
   target_link_libraries(quire PRIVATE quire_cli)
   if(QUIRE_STATIC AND QUIRE_CUDA)

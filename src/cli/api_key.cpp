@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <cstdio>
 
-#include "cli/options.h"
+#include "cli/text_input.h"
 #include "server/auth.h"
 
 namespace quire::cli {

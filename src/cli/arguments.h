@@ -1,35 +1,36 @@
-// What the program makes of its command line before and after CLI11 parses it: values that are checked as a whole,
-// words of other programs, and help for what was mistyped.
+// What the program makes of its command line before it is parsed: the command, words of other programs, and help for
+// what was mistyped.
 #pragma once
 
-#include <CLI/CLI.hpp>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "core/result.h"
+#include "cli/command.h"
 
 namespace quire::cli {
 
-// Every number that the command's options take is one, in decimal and within its type's range (CLI11 would saturate,
-// and read 010 as eight), and a whole one may end in a letter (core/count.h); every text has a character, but where an
-// empty one means something.
-void check_values(CLI::App& command);
+struct CommandLine {
+  const Command* command = nullptr;  // null: none is named
+  std::vector<std::string> before;   // arguments of the program itself, which may also stand behind the command
+  std::vector<std::string> behind;
+};
 
-// The arguments after the program's name as CLI11 is given them:
-// - `help COMMAND` becomes `COMMAND --help`; an error for a command that does not exist;
-// - underscores in names become dashes, and short options of several letters that this program knows (-npp) long ones;
+// `help COMMAND` becomes `COMMAND --help`. A command that does not exist is an error.
+Result<CommandLine> split_command_line(std::vector<std::string> arguments);
+
+// What follows the command's name, as the parser is given it:
+// - underscores in names become dashes, and short names of several letters (-npp) long ones;
 // - the model comes first, so that `run hello -m FILE` is what `run FILE hello` is;
 // - options of other programs are an error that says for each what to do instead, and so are letters that CLI11 would
-// take
-//   for a value (-tp for -t).
-Result<std::vector<std::string>> prepared_arguments(const CLI::App& app, std::vector<std::string> arguments);
+//   take for a value (-tp for -t).
+Result<std::vector<std::string>> prepared_arguments(const Flags& program, const Flags& command,
+                                                    std::span<const std::string> arguments);
 
-// The short names of several letters that a command's option has besides those that CLI11 knows: "-np" of --parallel.
-std::vector<std::string_view> brief_names(std::string_view command, std::string_view option);
-
-// CLI11's complaint about a command line, in our words: an unknown option with the nearest that there is.
-std::string complaint(const CLI::App& app, const CLI::ParseError& e);
+// What to say of an argument that the command does not take, with the nearest option that there is. `flags`: the
+// program's and, last, the command's.
+std::string unexpected_argument(std::span<Flags* const> flags, const std::string& argument);
 
 // The candidate that a typing error of one or two letters might have made `word` of; empty if there is none.
 std::string_view nearest(std::string_view word, const std::vector<std::string>& candidates);

@@ -13,6 +13,7 @@
 #include "cli/model_source.h"
 #include "cli/options.h"
 #include "cli/speculative_flags.h"
+#include "cli/text_input.h"
 #include "core/escape.h"
 #include "core/output.h"
 #include "core/progress.h"
@@ -28,7 +29,8 @@ struct BenchOptions {
   ModelSource source;
   KvCacheOption kv_cache;
   CardCostsOption card_costs;
-  std::string device = "cpu", format = "md";
+  Device device = Device::kCpu;
+  std::string format = "md";
   int64_t prompt = 512, generate = 32;
   int repetitions = 3, threads = 0;
   int32_t batch_tokens = 512;
@@ -316,28 +318,18 @@ void print_json(const std::string& model, int threads, const std::vector<Test>& 
 }
 
 Status check_options(const BenchOptions& o) {
-  if (o.prompt < 0 || o.prompt > 1 << 20) return request_error("-p {}: must be 0 to {}", o.prompt, 1 << 20);
-  if (o.generate < 0 || o.generate > 1 << 16) return request_error("-n {}: must be 0 to {}", o.generate, 1 << 16);
   if (o.prompt == 0 && o.generate == 0) return request_error("-p 0 -n 0 leaves nothing to measure");
-  if (o.repetitions < 1 || o.repetitions > 1000) return request_error("-r {}: must be 1 to 1000", o.repetitions);
-  for (const int32_t n : o.batch)
-    if (n < 1 || n > kMaxBatch) return request_error("--batch {}: must be 1 to {}", n, kMaxBatch);
-  if (o.device != "cpu" && o.device != "reference" && o.device != "cuda")
-    return request_error("--device {}: choose cpu, cuda or reference", o.device);
-  if (o.gpu < 0 || (o.gpu > 0 && o.device != "cuda"))
+  if (o.gpu < 0 || (o.gpu > 0 && o.device != Device::kCuda))
     return request_error("--gpu {}: GPUs are counted from 0, and --device cuda uses one", o.gpu);
-  if (o.format != "md" && o.format != "json") return request_error("-o {}: choose md or json", o.format);
   return {};
 }
 
 Status bench(const BenchOptions& o) {
   QUIRE_CHECKED(check_options(o));
   const int threads = o.threads == 0 ? available_cpus() : o.threads;
-  const Device device = o.device == "cuda" ? Device::kCuda : o.device == "cpu" ? Device::kCpu : Device::kReference;
-  QUIRE_TRY(const KvCacheType kv, o.kv_cache.parsed());
-  QUIRE_CHECKED(o.card_costs.apply(device, o.gpu));
-  QUIRE_TRY(const auto model, o.source.load(device));
-  Bench bench(o, model, device, kv);
+  QUIRE_CHECKED(o.card_costs.apply(o.device, o.gpu));
+  QUIRE_TRY(const auto model, o.source.load(o.device));
+  Bench bench(o, model, o.device, o.kv_cache.type);
   QUIRE_CHECKED(bench.prepare());
   if (o.format == "md") {
     print_out("{}: {}, {} threads, median of {}\n\n", escaped(o.source.name()), human_bytes(model->file.mapped_bytes()),
@@ -355,33 +347,26 @@ Status bench(const BenchOptions& o) {
 
 }  // namespace
 
-Action add_bench(CLI::App& app) {
+Action add_bench(Flags& flags) {
   auto o = std::make_shared<BenchOptions>();
-  o->source.add(app);
-  app.add_option("-p,--prompt", o->prompt, "Tokens of the measured prompt; 0: do not measure one")
-      ->capture_default_str();
-  app.add_option("-n,--generate", o->generate, "Tokens to generate for each sequence; 0: none")->capture_default_str();
-  app.add_option("-r,--repetitions", o->repetitions, "Repetitions, after one that is not counted")
-      ->capture_default_str();
-  app.add_option("--batch", o->batch,
-                 "Sequences that generate at once, in an engine for so many; several numbers, several tests")
-      ->delimiter(',')
-      ->capture_default_str();
-  app.add_option("--batch-tokens", o->batch_tokens, "Rows of a step: the largest piece of a prompt")
-      ->capture_default_str();
-  app.add_flag("!--no-repack", o->repack, "Generate from the weights as the file has them");
-  app.add_option("-t,--threads", o->threads, "Threads (default: all CPUs)");
-  app.add_option("--device", o->device, "cpu, cuda, or reference: plain loops")->capture_default_str();
-  app.add_option("--gpu", o->gpu, "With --device cuda: which GPU, as `quire devices` counts them")
-      ->capture_default_str();
-  o->kv_cache.add(app);
-  o->card_costs.add(app);
-  o->speculative.method = "off";
-  o->speculative.add(app);
-  app.add_option("--text", o->text,
-                 "Take prompts of generations from this file: drafts of random tokens say nothing of real texts")
-      ->type_name("FILE");
-  app.add_option("-o,--output", o->format, "md: a table; json")->capture_default_str();
+  o->source.add(flags);
+  flags.add("-p,--prompt", &o->prompt, between(0, 1 << 20), "Tokens of the measured prompt; 0: do not measure one");
+  flags.add("-n,--generate", &o->generate, between(0, 1 << 16), "Tokens to generate for each sequence; 0: none");
+  flags.add("-r,--repetitions", &o->repetitions, between(1, 1000), "Repetitions, after one that is not counted");
+  flags.add("--batch", &o->batch, between(1, kMaxBatch),
+            "Sequences that generate at once, in an engine for so many; several numbers, several tests");
+  flags.add("--batch-tokens", &o->batch_tokens, "Rows of a step: the largest piece of a prompt");
+  flags.add("!--no-repack", &o->repack, "Generate from the weights as the file has them");
+  flags.add("-t,--threads", &o->threads, "Threads (default: all CPUs)").default_text("");
+  flags.add("--device", chosen(&o->device, kDevices), "cpu, cuda, or reference: plain loops");
+  flags.add("--gpu", &o->gpu, "With --device cuda: which GPU, as `quire devices` counts them");
+  o->kv_cache.add(flags);
+  o->card_costs.add(flags);
+  o->speculative.method = Speculative::kOff;
+  o->speculative.add(flags);
+  flags.add("--text FILE", &o->text,
+            "Take prompts of generations from this file: drafts of random tokens say nothing of real texts");
+  flags.add("-o,--output", chosen_text(&o->format, {{"md"}, {"json"}}), "md: a table; json");
   return [o] { return bench(*o); };
 }
 

@@ -36,12 +36,6 @@ struct BenchBatchOptions {
 
 Status BenchBatchOptions::check() const {
   QUIRE_CHECKED(source.check());
-  if (prompt < 1 || prompt > 1 << 20) return request_error("-npp {}: must be 1 to {}", prompt, 1 << 20);
-  if (generate < 1 || generate > 1 << 20) return request_error("-ntg {}: must be 1 to {}", generate, 1 << 20);
-  for (const int32_t n : widths)
-    if (n < 1 || n > 4096) return request_error("-npl {}: must be 1 to 4096", n);
-  if (repetitions < 1 || repetitions > 1000) return request_error("--repetitions {}: must be 1 to 1000", repetitions);
-  if (batch_tokens < 0) return request_error("--batch-tokens {}: must not be negative", batch_tokens);
   return {};
 }
 
@@ -120,7 +114,7 @@ void print_json(const BenchBatchOptions& o, const Engine& engine, const std::vec
   nlohmann::ordered_json out = {
       {"version", QUIRE_VERSION},
       {"model", o.source.name()},
-      {"device", o.model.device},
+      {"device", o.model.device_name()},
       {"fingerprint", engine.fingerprint()},
       {"prompt_tokens", o.prompt},
       {"generated_tokens", o.generate},
@@ -159,7 +153,7 @@ Status bench_batch(const BenchBatchOptions& o) {
     widths.push_back({.shape = shapes.back()});
   }
   EngineOptions options{.gpu = o.model.gpu, .threads = o.model.threads};
-  QUIRE_TRY(options.device, o.model.parsed_device());
+  QUIRE_TRY(options.device, o.model.checked_device());
   QUIRE_TRY(options.kernels, o.model.parsed_kernels());
   QUIRE_CHECKED(o.compute.apply(options));
   QUIRE_CHECKED(o.simulate(options.speculative));
@@ -179,31 +173,24 @@ Status bench_batch(const BenchBatchOptions& o) {
 
 }  // namespace
 
-Action add_bench_batch(CLI::App& app) {
+Action add_bench_batch(Flags& flags) {
   auto o = std::make_shared<BenchBatchOptions>();
-  o->compute.speculative.method = "off";
-  o->source.add(app);
-  o->model.add_compute(app);
-  o->compute.add(app);
-  app.add_option("--npp", o->prompt, "Tokens of every prompt (also -npp)")->capture_default_str();
-  app.add_option("--ntg", o->generate, "Tokens that every sequence generates after its first (also -ntg)")
-      ->capture_default_str();
-  app.add_option("--npl", o->widths, "Sequences at once; several numbers, several rows (also -npl)")
-      ->delimiter(',')
-      ->capture_default_str();
-  app.add_option("-r,--repetitions", o->repetitions, "Repetitions, after one that is not counted")
-      ->capture_default_str();
-  app.add_option("--accept", o->accept,
-                 "Measure speculation: chance takes so large a share of the drafts at each depth for right ones, and "
-                 "texts mean nothing. As many drafts as numbers")
-      ->delimiter(',')
-      ->type_name("0.9,0.8,...");
-  app.add_option("--batch-tokens", o->batch_tokens,
-                 "Rows of a step: the largest piece of prompts; 0: 8192 on a GPU, else 512")
-      ->capture_default_str();
-  app.add_option("--seed", o->seed, "Seed of the random prompts")->capture_default_str();
-  app.add_flag("--json", o->json, "Print one JSON object, with every repetition");
-  app.footer(
+  o->compute.speculative.method = Speculative::kOff;
+  o->source.add(flags);
+  o->model.add_compute(flags);
+  o->compute.add(flags);
+  flags.add("-npp,--npp", &o->prompt, between(1, 1 << 20), "Tokens of every prompt");
+  flags.add("-ntg,--ntg", &o->generate, between(1, 1 << 20), "Tokens that every sequence generates after its first");
+  flags.add("-npl,--npl", &o->widths, between(1, 4096), "Sequences at once; several numbers, several rows");
+  flags.add("-r,--repetitions", &o->repetitions, between(1, 1000), "Repetitions, after one that is not counted");
+  flags.add("--accept 0.9,0.8,...", &o->accept,
+            "Measure speculation: chance takes so large a share of the drafts at each depth for right ones, and "
+            "texts mean nothing. As many drafts as numbers");
+  flags.add("--batch-tokens", &o->batch_tokens, at_least(0),
+            "Rows of a step: the largest piece of prompts; 0: 8192 on a GPU, else 512");
+  flags.add("--seed", &o->seed, "Seed of the random prompts").any_bits();
+  flags.add("--json", &o->json, "Print one JSON object, with every repetition");
+  flags.footer(
       "All prompts of a width are there before the first step. Prefill lasts until every sequence has its "
       "first\ntoken, decode from then until the first one ends. One engine, made for the widest, serves all "
       "widths.");

@@ -6,6 +6,7 @@
 #include "cli/api_key.h"
 #include "cli/command.h"
 #include "cli/options.h"
+#include "cli/text_input.h"
 #include "core/atomic_file.h"
 #include "core/output.h"
 #include "core/progress.h"
@@ -27,40 +28,31 @@ struct BenchServeOptions {
   server::WorkloadOptions workload;
   server::LoadOptions load;
 
-  void add(CLI::App& app);
+  void add(Flags& flags);
 };
 
-void BenchServeOptions::add(CLI::App& app) {
-  app.add_option("-u,--url,URL", url, "The server: http://host:port")->required();
-  app.add_option("--model", model, "Name of the model there (default: the first it lists)");
-  app.add_option("--api-key-file", key_file, "File with keys as `quire serve` has it; the first is used")
-      ->type_name("FILE");
-  app.add_flag("--chat", chat, "Use /v1/chat/completions instead of /v1/completions");
-  app.add_option("--clients", clients, "Closed loops with so many requests at any time, one after the other")
-      ->delimiter(',')
-      ->capture_default_str();
-  app.add_option("--rate", rates, "Instead of --clients: Poisson arrivals of so many requests a second")
-      ->delimiter(',');
-  app.add_option("--requests", requests, "Requests for each of these; 0: four a client, at least 16, or 64")
-      ->capture_default_str();
-  app.add_option("--prompt-tokens", prompt_tokens,
-                 "N, uniform:LOW:HIGH, normal:MEAN:DEVIATION or exponential:MEAN; about a word a token")
-      ->capture_default_str();
-  app.add_option("--output-tokens", output_tokens, "The same for answers")->capture_default_str();
-  app.add_option("--trace", trace, "JSON lines with prompt or prompt_tokens, output_tokens, at (seconds)")
-      ->type_name("FILE");
-  app.add_option("--shared-prefix", workload.shared_prefix, "Tokens of the prompt that requests have in common")
-      ->capture_default_str();
-  app.add_option("--prefixes", workload.prefixes, "How many different ones there are")->capture_default_str();
-  app.add_option("--temperature", load.temperature, "Of every request")->capture_default_str();
-  app.add_option("-s,--seed", workload.seed, "Of prompts, lengths, arrivals and sampling")->capture_default_str();
-  app.add_flag("--respect-eos", respect_eos, "Let answers end before their length (ignore_eos is not sent)");
-  app.add_option("--timeout", timeout, "Seconds for one request")->capture_default_str();
-  app.add_option("--json", json, "Write all results into this file; - for standard output instead of the table")
-      ->type_name("FILE");
-  app.add_flag("--texts", texts, "Put the texts into the JSON, for --check");
-  app.add_option("--check", check, "Compare the texts with those of another server's URL or of a run's JSON file")
-      ->type_name("URL|FILE");
+void BenchServeOptions::add(Flags& flags) {
+  flags.add("-u,--url,URL", &url, "The server: http://host:port").required();
+  flags.add("--model", &model, "Name of the model there (default: the first it lists)");
+  flags.add("--api-key-file FILE", &key_file, "File with keys as `quire serve` has it; the first is used");
+  flags.add("--chat", &chat, "Use /v1/chat/completions instead of /v1/completions");
+  flags.add("--clients", &clients, between(1, 10000),
+            "Closed loops with so many requests at any time, one after the other");
+  flags.add("--rate", &rates, above(0, 1e5), "Instead of --clients: Poisson arrivals of so many requests a second");
+  flags.add("--requests", &requests, "Requests for each of these; 0: four a client, at least 16, or 64");
+  flags.add("--prompt-tokens", &prompt_tokens,
+            "N, uniform:LOW:HIGH, normal:MEAN:DEVIATION or exponential:MEAN; about a word a token");
+  flags.add("--output-tokens", &output_tokens, "The same for answers");
+  flags.add("--trace FILE", &trace, "JSON lines with prompt or prompt_tokens, output_tokens, at (seconds)");
+  flags.add("--shared-prefix", &workload.shared_prefix, "Tokens of the prompt that requests have in common");
+  flags.add("--prefixes", &workload.prefixes, "How many different ones there are");
+  flags.add("--temperature", &load.temperature, "Of every request");
+  flags.add("-s,--seed", &workload.seed, "Of prompts, lengths, arrivals and sampling").any_bits();
+  flags.add("--respect-eos", &respect_eos, "Let answers end before their length (ignore_eos is not sent)");
+  flags.add("--timeout", &timeout, above(0, 1e6, "seconds"), "Seconds for one request");
+  flags.add("--json FILE", &json, "Write all results into this file; - for standard output instead of the table");
+  flags.add("--texts", &texts, "Put the texts into the JSON, for --check");
+  flags.add("--check URL|FILE", &check, "Compare the texts with those of another server's URL or of a run's JSON file");
 }
 
 struct Level {
@@ -186,11 +178,6 @@ Status bench_serve(BenchServeOptions o) {
   QUIRE_TRY(const server::Url url, server::Url::parse(o.url));
   QUIRE_TRY(o.workload.prompt_tokens, server::LengthSpec::parse(o.prompt_tokens));
   QUIRE_TRY(o.workload.output_tokens, server::LengthSpec::parse(o.output_tokens));
-  for (const int n : o.clients)
-    if (n < 1 || n > 10000) return request_error("--clients {}: must be between 1 and 10000", n);
-  for (const double r : o.rates)
-    if (!(r > 0 && r <= 1e5)) return request_error("--rate {}: must be above 0 and at most 100000", r);
-  if (!(o.timeout > 0 && o.timeout <= 1e6)) return request_error("--timeout: must be above 0");
   o.load.chat = o.chat;
   o.load.ignore_eos = !o.respect_eos;
   o.load.seed = o.workload.seed;
@@ -218,9 +205,9 @@ Status bench_serve(BenchServeOptions o) {
 
 }  // namespace
 
-Action add_bench_serve(CLI::App& app) {
+Action add_bench_serve(Flags& flags) {
   auto o = std::make_shared<BenchServeOptions>();
-  o->add(app);
+  o->add(flags);
   return [o] { return bench_serve(*o); };
 }
 

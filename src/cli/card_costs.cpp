@@ -122,11 +122,10 @@ Result<CostsFile> parse_costs(std::string_view json, std::string_view path) {
   return file;
 }
 
-void CardCostsOption::add(CLI::App& app) {
-  app.add_option("--card-costs", file,
-                 "With --device cuda: choose kernels by what `quire tune --out` measured on this card. The output is "
-                 "the same")
-      ->type_name("FILE");
+void CardCostsOption::add(Flags& flags) {
+  flags.add("--card-costs FILE", &file,
+            "With --device cuda: choose kernels by what `quire tune --out` measured on this card. The output is "
+            "the same");
 }
 
 Status CardCostsOption::apply(const Machine& machine) const {

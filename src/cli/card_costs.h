@@ -1,11 +1,11 @@
 // Files of a card's costs: what `quire tune --out` writes and --card-costs reads.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <string>
 
-#include "engine/engine.h"
+#include "cli/flags.h"
 #include "ops/cuda/card_costs.h"
+#include "ops/machine.h"
 
 namespace quire::cli {
 
@@ -24,7 +24,7 @@ Result<CostsFile> parse_costs(std::string_view json, std::string_view path);
 struct CardCostsOption {
   std::string file;
 
-  void add(CLI::App& app);
+  void add(Flags& flags);
   // Before the first engine: from here on kernels are chosen by the file, which must be of this card.
   Status apply(const Machine& machine) const;
   // The same; opens the GPU if there is a file.

@@ -9,6 +9,7 @@
 #include "cli/command.h"
 #include "cli/ending.h"
 #include "cli/options.h"
+#include "cli/text_input.h"
 #include "core/output.h"
 
 namespace quire::cli {
@@ -20,39 +21,35 @@ struct ChatOptions {
   std::string prompt, file, system, key_file;
   int64_t max_tokens = -1;
   bool think = false, quiet = false;
-  const CLI::Option* think_option = nullptr;
+  const Flag* think_flag = nullptr;
 
-  void add(CLI::App& app);
+  void add(Flags& flags);
   Result<ChatSettings> settings() const;
 };
 
-void ChatOptions::add(CLI::App& app) {
-  app.add_option("-u,--url,URL", server.url, "The server: http[s]://host[:port], or host:port")->required();
-  app.add_option("--model", server.model, "Name of the model there (default: the first it lists)");
-  app.add_option("--api-key-file", key_file,
-                 "File with the key, of which the first line that has one is taken; -: asks for it at the terminal")
-      ->type_name("FILE");
-  app.add_option("--ca-file", server.ca_file, "Certificates (PEM) to trust beside the system's")->type_name("FILE");
-  app.add_option("-p,--prompt,PROMPT", prompt, "One message instead of a conversation");
-  app.add_option("-f,--file", file, "Read it from a file; - for standard input")->type_name("FILE");
-  app.add_option("--system", system, "System message");
-  think_option =
-      app.add_flag("--think,!--no-think", think, "Ask for thinking, or for none (default: as the server does)");
-  sampling.add_of_requests(app);
-  app.add_option("-n,--max-tokens", max_tokens, "Tokens to generate at most; -1: as many as the server allows")
-      ->capture_default_str();
-  app.add_option("--stop", server.stop, "Text that ends the answer (repeatable)");
-  app.add_flag("-q,--quiet", quiet, "No status lines, and in a conversation no banner");
+void ChatOptions::add(Flags& flags) {
+  flags.add("-u,--url,URL", &server.url, "The server: http[s]://host[:port], or host:port").required();
+  flags.add("--model", &server.model, "Name of the model there (default: the first it lists)");
+  flags.add("--api-key-file FILE", &key_file,
+            "File with the key, of which the first line that has one is taken; -: asks for it at the terminal");
+  flags.add("--ca-file FILE", &server.ca_file, "Certificates (PEM) to trust beside the system's");
+  flags.add("-p,--prompt,PROMPT", &prompt, "One message instead of a conversation");
+  flags.add("-f,--file FILE", &file, "Read it from a file; - for standard input");
+  flags.add("--system", &system, "System message");
+  think_flag = &flags.add("--think,!--no-think", &think, "Ask for thinking, or for none (default: as the server does)");
+  sampling.add_of_requests(flags);
+  flags.add("-n,--max-tokens", &max_tokens, at_least(1).or_else(-1, "as many as the server allows"),
+            "Tokens to generate at most; -1: as many as the server allows");
+  flags.add("--stop", &server.stop, "Text that ends the answer (repeatable)");
+  flags.add("-q,--quiet", &quiet, "No status lines, and in a conversation no banner");
 }
 
 Result<ChatSettings> ChatOptions::settings() const {
-  if (max_tokens < 1 && max_tokens != -1)
-    return request_error("--max-tokens {}: must be at least 1, or -1 for as many as the server allows", max_tokens);
   ChatSettings s;
   s.max_tokens = max_tokens, s.think = think, s.stats = !quiet, s.server = true;
   s.given = sampling.all_given();
   QUIRE_TRY(s.sampling, sampling.parsed());
-  if (think_option->count() > 0) s.given.insert("think");
+  if (think_flag->given()) s.given.insert("think");
   return s;
 }
 
@@ -90,10 +87,10 @@ Status chat(ChatOptions& o) {
 
 }  // namespace
 
-Action add_chat(CLI::App& app) {
+Action add_chat(Flags& flags) {
   auto o = std::make_shared<ChatOptions>();
-  o->add(app);
-  app.footer(
+  o->add(flags);
+  flags.footer(
       "Without a prompt: a conversation at the terminal, with the commands of `quire run`, or the prompt from "
       "standard input.");
   return [o] { return chat(*o); };

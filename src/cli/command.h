@@ -2,10 +2,12 @@
 // returns the action to run once they are parsed. One file per command; commands.cpp lists them.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <functional>
+#include <memory>
 #include <span>
+#include <vector>
 
+#include "cli/flags.h"
 #include "core/result.h"
 
 namespace quire::cli {
@@ -15,46 +17,49 @@ using Action = std::function<Status()>;
 struct Command {
   const char* name;
   const char* summary;
-  Action (*add)(CLI::App& app);  // the returned action owns the option values
+  Action (*add)(Flags& flags);  // the returned action owns the option values
 };
 
 std::span<const Command> commands();
 
 // Declares the command's options. Where its models may be on a hub, also the flags for that, and the action first
-// fetches those that are named so. `app` must outlive the action.
-Action declare(const Command& command, CLI::App& app);
+// fetches those that are named so. `flags` must outlive the action.
+Action declare(const Command& command, Flags& flags);
+
+// All commands with their rows, to be looked at and not to be parsed into.
+std::vector<std::unique_ptr<const Flags>> described_commands();
 
 // Parses the command line and runs the command. Returns the exit code: 0, 1 (a gate of a snapshot failed), 2 (request
 // or file), 3 (capacity), 70 (bug).
 int run_program(int argc, char** argv);
 
-Action add_bench(CLI::App& app);
-Action add_bench_batch(CLI::App& app);
-Action add_chat(CLI::App& app);
-Action add_convert(CLI::App& app);
-Action add_explain(CLI::App& app);
-Action add_imatrix(CLI::App& app);
-Action add_compare(CLI::App& app);
-Action add_eval(CLI::App& app);
-Action add_inspect(CLI::App& app);
-Action add_list(CLI::App& app);
-Action add_pull(CLI::App& app);
-Action add_quantize(CLI::App& app);
-Action add_profile(CLI::App& app);
-Action add_serve(CLI::App& app);
-Action add_localai(CLI::App& app);
-Action add_bench_serve(CLI::App& app);
-Action add_synth(CLI::App& app);
-Action add_perplexity(CLI::App& app);
-Action add_rm(CLI::App& app);
-Action add_run(CLI::App& app);
-Action add_snapshot(CLI::App& app);
-Action add_tune(CLI::App& app);
-Action add_test_ops(CLI::App& app);
-Action add_tokenize(CLI::App& app);
-Action add_devices(CLI::App& app);
-Action add_options(CLI::App& app);
-Action add_completions(CLI::App& app);
-Action add_version(CLI::App& app);
+Action add_bench(Flags& flags);
+Action add_bench_batch(Flags& flags);
+Action add_chat(Flags& flags);
+Action add_convert(Flags& flags);
+Action add_explain(Flags& flags);
+Action add_imatrix(Flags& flags);
+Action add_compare(Flags& flags);
+Action add_eval(Flags& flags);
+Action add_inspect(Flags& flags);
+Action add_list(Flags& flags);
+Action add_pull(Flags& flags);
+Action add_quantize(Flags& flags);
+Action add_profile(Flags& flags);
+Action add_serve(Flags& flags);
+Action add_localai(Flags& flags);
+Action add_bench_serve(Flags& flags);
+Action add_synth(Flags& flags);
+Action add_perplexity(Flags& flags);
+Action add_rm(Flags& flags);
+Action add_run(Flags& flags);
+Action add_snapshot(Flags& flags);
+Action add_tune(Flags& flags);
+Action add_test_ops(Flags& flags);
+Action add_tokenize(Flags& flags);
+Action add_devices(Flags& flags);
+Action add_options(Flags& flags);
+Action add_completions(Flags& flags);
+Action add_version(Flags& flags);
 
 }  // namespace quire::cli

@@ -1,15 +1,17 @@
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <memory>
-#include <sstream>
+#include <optional>
 
 #include "cli/arguments.h"
 #include "cli/command.h"
 #include "cli/ending.h"
 #include "cli/help.h"
 #include "cli/hub_flags.h"
+#include "cli/parse.h"
 #include "constraint/compile_host.h"
 #include "core/cpu.h"
-#include "core/escape.h"
 #include "core/log.h"
 #include "core/output.h"
 
@@ -49,7 +51,7 @@ constexpr Command kCommands[] = {
 };
 
 // Commands whose models may be on a hub. `inspect` asks it by itself, without fetching.
-constexpr Action (*kTakingHubModels[])(CLI::App&) = {
+constexpr Action (*kTakingHubModels[])(Flags&) = {
     add_run,   add_serve,       add_quantize, add_imatrix, add_perplexity, add_compare, add_eval,
     add_bench, add_bench_batch, add_profile,  add_explain, add_tokenize,   add_snapshot};
 
@@ -59,51 +61,53 @@ std::string command_names() {
   return names;
 }
 
-// What CLI11 prints for --help and --version, or says of a command line that it does not take.
-int answer(const CLI::App& app, const CLI::ParseError& e) {
-  std::ostringstream out, err;
-  if (app.exit(e, out, err) == 0) {
-    write_out(out.view());
-    return 0;
-  }
-  return report(request_error("{}", complaint(app, e)));
+struct ProgramOptions {
+  std::string log_level = "warning", cpu;
+
+  void add(Flags& flags);
+};
+
+void ProgramOptions::add(Flags& flags) {
+  flags.add(Flags::kVersionNames, {}, "Display program version information and exit");
+  flags.add("--log-level", &log_level, "what to log on standard error: " + log_level_names());
+  flags.add("--cpu LEVEL", &cpu, "use no more of this CPU than avx2, avx_vnni, avx512, avx512_bf16 or amx");
+  flags.footer("quire help COMMAND explains a command's options. docs/operations.md has examples.");
 }
 
-// The exit code of the command line, but for output that could not be written.
-int run_arguments(std::vector<std::string> given) {
-  CLI::App app{"Quire serves large language models from one GGUF file: fast, and the same text every time.", "quire"};
-  app.formatter(std::make_shared<HelpFormatter>(help_width()));
-  app.require_subcommand(0, 1);
-  app.set_version_flag("--version", std::string("quire ") + QUIRE_VERSION);
-  std::string log_level = "warning";
-  app.add_option("--log-level", log_level, "what to log on standard error: " + log_level_names())
-      ->capture_default_str();
-  std::string cpu;
-  app.add_option("--cpu", cpu, "use no more of this CPU than avx2, avx_vnni, avx512, avx512_bf16 or amx")
-      ->type_name("LEVEL");
-  check_values(app);
-  Action chosen;
-  for (const Command& c : commands()) {
-    CLI::App* sub = app.add_subcommand(c.name, c.summary);
-    sub->fallthrough();  // the program's own options may follow the command
-    Action action = declare(c, *sub);
-    check_values(*sub);
-    sub->callback([&chosen, action] { chosen = action; });
+// The command's rows and its action once they are filled.
+struct Declared {
+  explicit Declared(const Command& c) : flags(c.name, c.summary), action(declare(c, flags)) {}
+
+  Flags flags;
+  Action action;
+};
+
+Status run_arguments(std::vector<std::string> given) {
+  Flags program("quire", "Quire serves large language models from one GGUF file: fast, and the same text every time.");
+  ProgramOptions options;
+  options.add(program);
+  QUIRE_TRY(CommandLine line, split_command_line(std::move(given)));
+  std::optional<Declared> chosen;
+  if (line.command != nullptr) chosen.emplace(*line.command);
+  std::vector<std::string> arguments = std::move(line.before);
+  if (chosen) {
+    QUIRE_TRY(std::vector<std::string> rest, prepared_arguments(program, chosen->flags, line.behind));
+    arguments.insert(arguments.end(), std::make_move_iterator(rest.begin()), std::make_move_iterator(rest.end()));
   }
-  app.footer("quire help COMMAND explains a command's options. docs/operations.md has examples.");
-  Result<std::vector<std::string>> arguments = prepared_arguments(app, std::move(given));
-  if (!arguments.ok()) return report(arguments.error());
-  try {
-    std::reverse(arguments->begin(), arguments->end());  // as CLI11 wants them
-    app.parse(*arguments);
-  } catch (const CLI::ParseError& e) {
-    return answer(app, e);
+  QUIRE_TRY(const Asked asked,
+            chosen ? parse({&program, &chosen->flags}, std::move(arguments)) : parse({&program}, std::move(arguments)));
+  if (asked == Asked::kVersion) {
+    print_out("quire {}\n", QUIRE_VERSION);
+    return {};
   }
-  if (!chosen) return report(request_error("give a command: {}", command_names()));
-  Status status = set_up_logging(log_level);
-  if (status.ok() && !cpu.empty()) status = limit_cpu(cpu);
-  if (status.ok()) status = chosen();
-  return status.ok() ? conclusion() : report(status.error());
+  if (asked == Asked::kHelp) {
+    write_out(chosen ? help_text(chosen->flags, {}, help_width()) : help_text(program, commands(), help_width()));
+    return {};
+  }
+  if (!chosen) return request_error("give a command: {}", command_names());
+  QUIRE_CHECKED(set_up_logging(options.log_level));
+  if (!options.cpu.empty()) QUIRE_CHECKED(limit_cpu(options.cpu));
+  return chosen->action();
 }
 
 }  // namespace
@@ -112,21 +116,31 @@ std::span<const Command> commands() {
   return kCommands;
 }
 
-Action declare(const Command& command, CLI::App& app) {
-  Action action = command.add(app);
+Action declare(const Command& command, Flags& flags) {
+  Action action = command.add(flags);
   if (std::find(std::begin(kTakingHubModels), std::end(kTakingHubModels), command.add) == std::end(kTakingHubModels))
     return action;
-  for (const char* const name : {"--model", "models"})
-    if (CLI::Option* const o = app.get_option_no_throw(name); o != nullptr)
-      o->description(o->get_description() +
-                     "; or [hf:]ORG/NAME[:QUANT|FILE], a model on a hub, or a short name of one that "
-                     "quire list shows");
-  const auto flags = std::make_shared<HubFlags>();
-  flags->add(app);
-  return [&app, flags, action = std::move(action)]() -> Status {
-    QUIRE_CHECKED(fetch_named_models(*flags, app));
+  for (const char* const name : kModelFlags)
+    if (Flag* const flag = flags.find(name); flag != nullptr)
+      flag->more_help(
+          "; or [hf:]ORG/NAME[:QUANT|FILE], a model on a hub, or a short name of one that quire list shows");
+  const auto hub = std::make_shared<HubFlags>();
+  flags.group(Flags::kNoGroup);
+  hub->add(flags);
+  return [&flags, hub, action = std::move(action)]() -> Status {
+    QUIRE_CHECKED(fetch_named_models(*hub, flags));
     return action();
   };
+}
+
+std::vector<std::unique_ptr<const Flags>> described_commands() {
+  std::vector<std::unique_ptr<const Flags>> all;
+  for (const Command& c : commands()) {
+    auto flags = std::make_unique<Flags>(c.name, c.summary);
+    (void)declare(c, *flags);
+    all.push_back(std::move(flags));
+  }
+  return all;
 }
 
 int run_program(int argc, char** argv) {
@@ -134,7 +148,8 @@ int run_program(int argc, char** argv) {
   set_up_ending();
   int code = 0;
   try {
-    code = run_arguments({argv + std::min(argc, 1), argv + argc});
+    const Status status = run_arguments({argv + std::min(argc, 1), argv + argc});
+    code = status.ok() ? conclusion() : report(status.error());
     // Whoever reads may be missing the end: that is not what was asked for.
     if (const Status written = flush_output(); code == 0 && !written.ok()) code = report(written.error());
   } catch (...) {

@@ -11,6 +11,7 @@
 #include "cli/display.h"
 #include "cli/divergence_plot.h"
 #include "cli/options.h"
+#include "cli/text_input.h"
 #include "cli/windows.h"
 #include "core/atomic_file.h"
 #include "core/cpu.h"
@@ -41,12 +42,11 @@ Status CompareOptions::check() const {
     return request_error("give two models, the reference and the one to judge; or one, with the reference's --logits");
   if (saving_only() && !svg.empty())
     return request_error("--svg: there is nothing to plot with one model and --save-logits");
-  if (saving_only() && kv_cache.type != "auto")
+  if (saving_only() && kv_cache.type != KvCacheType::kAuto)
     return request_error("--kv-cache-dtype is for the model that is judged, and there is only a reference");
-  if (window->count() > 0) QUIRE_CHECKED(cut.check());
+  if (window->given()) QUIRE_CHECKED(cut.check());
   QUIRE_CHECKED(
       (WindowOptions{.window = cut.window == 0 ? kDefaultWindow : cut.window, .windows = cut.windows}.check()));
-  if (top < 0 || top > 10000) return request_error("--top {}: must be 0 to 10000", top);
   return {};
 }
 
@@ -64,12 +64,11 @@ enum class Role { kReference, kJudged };
 Result<std::unique_ptr<Scorer>> make_scorer(const CompareOptions& o, std::shared_ptr<const LoadedModel> model,
                                             int64_t window, Role role) {
   ScorerOptions s{.gpu = o.compute.gpu, .threads = o.compute.threads, .window = window};
-  QUIRE_TRY(const KvCacheType kv, o.kv_cache.parsed());
   if (role == Role::kJudged) {
     s.generated = o.generated;
-    s.kv_cache = kv;
+    s.kv_cache = o.kv_cache.type;
   }
-  QUIRE_TRY(s.device, o.compute.parsed_device());
+  QUIRE_TRY(s.device, o.compute.checked_device());
   QUIRE_TRY(s.kernels, o.compute.parsed_kernels());
   return Scorer::create(std::move(model), std::move(s));
 }
@@ -357,31 +356,28 @@ Status compare(CompareOptions& o) {
 
 }  // namespace
 
-Action add_compare(CLI::App& app) {
+Action add_compare(Flags& flags) {
   auto o = std::make_shared<CompareOptions>();
-  app.add_option("models", o->models,
-                 "The reference model and the model to judge; with --logits only the latter, and only the "
-                 "former to do no more than --save-logits")
-      ->expected(1, 2)
-      ->type_name("REFERENCE MODEL");
-  app.add_option("-m,--model", o->judged, "The model to judge, instead of giving it by position")->type_name("FILE");
-  app.add_option("-f,--file,--text", o->text, "Text to compare on; - for standard input")
-      ->required()
-      ->type_name("FILE");
-  o->cut.add(app);
-  o->window = app.get_option("--window")->default_str("512, or that of --logits");
-  app.add_option("--save-logits", o->save_logits,
-                 "Keep the reference's logits: 4 bytes per position and token of the vocabulary")
-      ->type_name("FILE");
-  app.add_option("--logits", o->logits, "Saved logits instead of the reference model")->type_name("FILE");
-  app.add_option("--svg", o->svg, "Plot the divergence by position in the window")->type_name("FILE");
-  app.add_option("--top", o->top, "How many of the largest disagreements to show")->capture_default_str();
-  app.add_flag("--generated", o->generated,
-               "Judge the model as `quire run` computes what it generates: with block formats other kernels than a "
-               "prompt's");
-  app.add_flag("--json", o->json, "Print one JSON object");
-  o->compute.add_compute(app);
-  o->kv_cache.add(app);
+  flags
+      .add("models REFERENCE MODEL", &o->models,
+           "The reference model and the model to judge; with --logits only the latter, and only the "
+           "former to do no more than --save-logits")
+      .words(1, 2);
+  flags.add("-m,--model FILE", &o->judged, "The model to judge, instead of giving it by position");
+  flags.add("-f,--file,--text FILE", &o->text, "Text to compare on; - for standard input").required();
+  o->cut.add(flags);
+  o->window = &flags.find("--window")->default_text("512, or that of --logits");
+  flags.add("--save-logits FILE", &o->save_logits,
+            "Keep the reference's logits: 4 bytes per position and token of the vocabulary");
+  flags.add("--logits FILE", &o->logits, "Saved logits instead of the reference model");
+  flags.add("--svg FILE", &o->svg, "Plot the divergence by position in the window");
+  flags.add("--top", &o->top, between(0, 10000), "How many of the largest disagreements to show");
+  flags.add("--generated", &o->generated,
+            "Judge the model as `quire run` computes what it generates: with block formats other kernels than a "
+            "prompt's");
+  flags.add("--json", &o->json, "Print one JSON object");
+  o->compute.add_compute(flags);
+  o->kv_cache.add(flags);
   return [o] { return compare(*o); };
 }
 

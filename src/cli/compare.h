@@ -19,7 +19,7 @@ struct CompareOptions {
   KvCacheOption kv_cache;
   std::string text, svg, save_logits, logits;
   WindowOptions cut{.window = 0};  // 0: not given
-  const CLI::Option* window = nullptr;
+  const Flag* window = nullptr;
   int64_t top = 10;
   bool json = false, generated = false;
 

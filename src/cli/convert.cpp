@@ -19,10 +19,14 @@ namespace {
 using nlohmann::ordered_json;
 
 struct Options {
-  std::string folder, output, type = "auto", split, name;
+  std::string folder, output, split, name;
+  std::optional<DType> type;  // of the matrices; none: as they are
   int threads = 0;
   bool json = false;
 };
+
+constexpr Named<std::optional<DType>> kTypes[] = {
+    {"auto", std::nullopt}, {"bf16", DType::kBF16}, {"f16", DType::kF16}, {"f32", DType::kF32}};
 
 // "4G", also "4GB".
 Result<uint64_t> parse_size(std::string_view text) {
@@ -38,13 +42,8 @@ Result<uint64_t> parse_size(std::string_view text) {
 
 Result<convert::ConvertOptions> checked(const Options& o) {
   convert::ConvertOptions c{.folder = o.folder, .output = o.output, .name = o.name};
-  if (o.threads < 0 || o.threads > 1024) return request_error("--threads {}: must be 1 to 1024", o.threads);
   c.threads = o.threads == 0 ? available_cpus() : o.threads;
-  if (const auto type = find_dtype(o.type);
-      type && (type->type == DType::kBF16 || type->type == DType::kF16 || type->type == DType::kF32))
-    c.type = type->type;
-  else if (o.type != "auto")
-    return request_error("--outtype '{}': choose auto, bf16, f16 or f32", escaped(o.type, 40));
+  c.type = o.type;
   if (!o.split.empty()) {
     QUIRE_TRY(c.split_max_bytes, parse_size(o.split).context("--split-max-size"));
   }
@@ -88,21 +87,17 @@ Status run_convert(const Options& o) {
 
 }  // namespace
 
-Action add_convert(CLI::App& app) {
+Action add_convert(Flags& flags) {
   auto o = std::make_shared<Options>();
-  app.add_option("-m,--model,FOLDER", o->folder, "Folder with config.json, tokenizer.json and the .safetensors files")
-      ->required()
-      ->type_name("DIR");
-  app.add_option("-o,--output,OUTPUT", o->output, "GGUF file to write; appears only when it is complete")
-      ->required()
-      ->type_name("FILE");
-  app.add_option("--outtype", o->type, "Type of the matrices: auto (as they are; FP8 becomes bf16), bf16, f16 or f32")
-      ->capture_default_str();
-  app.add_option("--split-max-size", o->split,
-                 "Write several files, each with at most so many bytes of tensors: 4g, 500m");
-  app.add_option("--name", o->name, "The model's name in the file (default: the folder's)");
-  app.add_option("-t,--threads", o->threads, "Threads (default: all CPUs)");
-  app.add_flag("--json", o->json, "Print the summary as one JSON object");
+  flags.add("-m,--model,FOLDER DIR", &o->folder, "Folder with config.json, tokenizer.json and the .safetensors files")
+      .required();
+  flags.add("-o,--output,OUTPUT FILE", &o->output, "GGUF file to write; appears only when it is complete").required();
+  flags.add("--outtype", chosen(&o->type, kTypes),
+            "Type of the matrices: auto (as they are; FP8 becomes bf16), bf16, f16 or f32");
+  flags.add("--split-max-size", &o->split, "Write several files, each with at most so many bytes of tensors: 4g, 500m");
+  flags.add("--name", &o->name, "The model's name in the file (default: the folder's)");
+  flags.add("-t,--threads", &o->threads, between(0, 1024), "Threads (default: all CPUs)").default_text("");
+  flags.add("--json", &o->json, "Print the summary as one JSON object");
   return [o] { return run_convert(*o); };
 }
 

@@ -26,7 +26,7 @@ Status devices() {
 
 }  // namespace
 
-Action add_devices(CLI::App&) {
+Action add_devices(Flags&) {
   return [] { return devices(); };
 }
 

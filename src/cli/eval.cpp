@@ -7,6 +7,7 @@
 #include "cli/display.h"
 #include "cli/eval_tasks.h"
 #include "cli/options.h"
+#include "cli/text_input.h"
 #include "core/atomic_file.h"
 #include "core/escape.h"
 #include "core/output.h"
@@ -31,16 +32,7 @@ struct EvalOptions {
   int64_t max_tasks = 0, failures = 10;
   int32_t batch = 16;
   bool json = false;
-
-  Status check() const;
 };
-
-Status EvalOptions::check() const {
-  if (max_tasks < 0) return request_error("--max-tasks {}: must not be negative", max_tasks);
-  if (failures < 0) return request_error("--failures {}: must not be negative", failures);
-  if (batch < 1 || batch > 4096) return request_error("--batch {}: must be 1 to 4096", batch);
-  return {};
-}
 
 std::string dumped(const ordered_json& j, int indent) {
   return j.dump(indent, ' ', false, ordered_json::error_handler_t::replace);
@@ -182,16 +174,15 @@ std::string answers_jsonl(const Evaluation& e) {
 }
 
 Status eval(const EvalOptions& o) {
-  QUIRE_CHECKED(o.check());
   std::optional<PlannedOutput> planned;
   if (!o.output.empty()) {
     QUIRE_TRY(PlannedOutput output, PlannedOutput::create(o.output));
     planned.emplace(std::move(output));
   }
   EngineOptions options{.gpu = o.model.gpu, .threads = o.model.threads, .max_sequences = o.batch};
-  QUIRE_TRY(options.device, o.model.parsed_device());
+  QUIRE_TRY(options.device, o.model.checked_device());
   QUIRE_TRY(options.kernels, o.model.parsed_kernels());
-  QUIRE_TRY(options.kv_cache, o.kv_cache.parsed());
+  options.kv_cache = o.kv_cache.type;
   QUIRE_TRY(const std::string text, read_text(o.file));
   QUIRE_TRY(std::vector<EvalTask> tasks, parse_eval_tasks(text, o.file));
   QUIRE_TRY(tasks, select_tasks(std::move(tasks), o.types, o.max_tasks));
@@ -214,22 +205,22 @@ Status eval(const EvalOptions& o) {
 
 }  // namespace
 
-Action add_eval(CLI::App& app) {
+Action add_eval(Flags& flags) {
   auto o = std::make_shared<EvalOptions>();
-  o->model.add(app);
-  o->kv_cache.add(app);
-  app.add_option("-f,--file", o->file,
-                 "Tasks, a JSON object a line: id, type, prompt (with its control tokens), expected; - for "
-                 "standard input")
-      ->required()
-      ->type_name("FILE");
-  app.add_option("--types", o->types, "Only tasks of these types")->delimiter(',')->type_name("A,B");
-  app.add_option("--max-tasks", o->max_tasks, "Only the first N of them; 0: all")->capture_default_str();
-  app.add_option("--batch", o->batch, "Tasks in work at once. The answers do not depend on it")->capture_default_str();
-  app.add_option("-o,--output", o->output, "Write every answer, a JSON object a line")->type_name("FILE");
-  app.add_option("--failures", o->failures, "How many wrong answers to show")->capture_default_str();
-  app.add_flag("--json", o->json, "Print one JSON object");
-  app.footer(
+  o->model.add(flags);
+  o->kv_cache.add(flags);
+  flags
+      .add("-f,--file FILE", &o->file,
+           "Tasks, a JSON object a line: id, type, prompt (with its control tokens), expected; - for "
+           "standard input")
+      .required();
+  flags.add("--types A,B", &o->types, "Only tasks of these types").separated();
+  flags.add("--max-tasks", &o->max_tasks, at_least(0), "Only the first N of them; 0: all");
+  flags.add("--batch", &o->batch, between(1, 4096), "Tasks in work at once. The answers do not depend on it");
+  flags.add("-o,--output FILE", &o->output, "Write every answer, a JSON object a line");
+  flags.add("--failures", &o->failures, at_least(0), "How many wrong answers to show");
+  flags.add("--json", &o->json, "Print one JSON object");
+  flags.footer(
       "Answers are greedy and end with an end-of-generation token; correct is what equals `expected` to the "
       "byte.");
   return [o] { return eval(*o); };

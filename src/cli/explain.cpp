@@ -40,15 +40,8 @@ struct ExplainOptions {
 };
 
 Status ExplainOptions::check() const {
-  for (const int32_t n : rows)
-    if (n < 1 || n > 4096) return request_error("--rows {}: must be 1 to 4096", n);
-  if (context < 1 || context > 1 << 24) return request_error("--context {}: must be 1 to {}", context, 1 << 24);
-  if (prompt < 0 || prompt > 1 << 20) return request_error("--prompt {}: must be 0 (none) to {}", prompt, 1 << 20);
-  if (!(bandwidth >= 0) || !(peak >= 0)) return request_error("--bandwidth and --peak must not be negative");
-  if (!(memory >= 0 && memory <= 1 << 20))
-    return request_error("--memory {}: must be 0 (no plan) to {}", memory, 1 << 20);
-  if (!card.empty() && !costs && model.device != "cuda")
-    return request_error("--card {}: --device {} does not use one; add --device cuda", card, model.device);
+  if (!card.empty() && !costs && model.device != Device::kCuda)
+    return request_error("--card {}: --device {} does not use one; add --device cuda", card, model.device_name());
   if (!costs && model.model.empty()) return request_error("give a MODEL, or --costs");
   return {};
 }
@@ -211,10 +204,10 @@ class Explanation {
 Status explain(const ExplainOptions& o) {
   QUIRE_CHECKED(o.check());
   if (o.costs) return print_costs(o);
-  QUIRE_TRY(const Device device, o.model.parsed_device());
+  QUIRE_TRY(const Device device, o.model.checked_device());
   QUIRE_TRY(KernelChoice choice, o.model.parsed_kernels());
-  QUIRE_TRY(const KvCacheType kv, o.kv_cache.parsed());
-  QUIRE_TRY(const Arithmetic arithmetic, o.arithmetic.parsed());
+  const KvCacheType kv = o.kv_cache.type;
+  const Arithmetic arithmetic = o.arithmetic.arithmetic;
   QUIRE_TRY(const Machine machine, machine_of(o, device));
   QUIRE_CHECKED(o.card_costs.apply(machine));
   QUIRE_CHECKED(check_forced(choice, machine));
@@ -231,29 +224,26 @@ Status explain(const ExplainOptions& o) {
 
 }  // namespace
 
-Action add_explain(CLI::App& app) {
+Action add_explain(Flags& flags) {
   auto o = std::make_shared<ExplainOptions>();
-  app.add_option(kModelNames, o->model.model, kModelHelp)->type_name("FILE");
-  o->model.add_compute(app);
-  o->kv_cache.add(app);
-  o->arithmetic.add(app);
-  o->card_costs.add(app);
-  app.add_option("--rows", o->rows, "Steps of so many sequences that generate a token each, separated by commas")
-      ->delimiter(',')
-      ->capture_default_str();
-  app.add_option("--context", o->context, "Tokens of each of these sequences after the step")->capture_default_str();
-  app.add_option("--prompt", o->prompt, "And a step of a prompt of so many tokens; 0: none")->capture_default_str();
-  app.add_option("--card", o->card, "With --device cuda: a card that need not be there, as sm_90:132")
-      ->type_name("sm_XX:SMS");
-  app.add_option("--memory", o->memory,
-                 "GiB of the card or machine: and what a server without options would make of them")
-      ->capture_default_str();
-  app.add_option("--bandwidth", o->bandwidth, "GB/s of the memory; 0: measured, where the machine is this one")
-      ->capture_default_str();
-  app.add_option("--peak", o->peak, "TFLOP/s of bf16; 0: measured on a CPU, not known of a GPU")->capture_default_str();
-  app.add_flag("--costs", o->costs, "Print what decides between a GPU's kernels, by name and unit, and stop");
-  app.add_flag("--json", o->json, "Print one JSON object");
-  app.footer(
+  flags.add(kModelNames, &o->model.model, kModelHelp);
+  o->model.add_compute(flags);
+  o->kv_cache.add(flags);
+  o->arithmetic.add(flags);
+  o->card_costs.add(flags);
+  flags.add("--rows", &o->rows, between(1, 4096),
+            "Steps of so many sequences that generate a token each, separated by commas");
+  flags.add("--context", &o->context, between(1, 1 << 24), "Tokens of each of these sequences after the step");
+  flags.add("--prompt", &o->prompt, between(0, 1 << 20), "And a step of a prompt of so many tokens; 0: none");
+  flags.add("--card sm_XX:SMS", &o->card, "With --device cuda: a card that need not be there, as sm_90:132");
+  flags.add("--memory", &o->memory, between(0, 1 << 20, "GiB"),
+            "GiB of the card or machine: and what a server without options would make of them");
+  flags.add("--bandwidth", &o->bandwidth, at_least(0),
+            "GB/s of the memory; 0: measured, where the machine is this one");
+  flags.add("--peak", &o->peak, at_least(0), "TFLOP/s of bf16; 0: measured on a CPU, not known of a GPU");
+  flags.add("--costs", &o->costs, "Print what decides between a GPU's kernels, by name and unit, and stop");
+  flags.add("--json", &o->json, "Print one JSON object");
+  flags.footer(
       "Nothing is computed, and weights are not read: a file of any size takes little memory and time. The floor is "
       "the\n"
       "time in which the machine moves the bytes, or computes the operations, whichever is longer; bytes are those "

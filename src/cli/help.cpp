@@ -1,8 +1,9 @@
 #include "cli/help.h"
 
-#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
+#include <vector>
 
 #include "cli/chat/terminal_text.h"
 
@@ -43,12 +44,34 @@ void fold_line(std::string_view line, int at, int indent, int width, std::string
   }
 }
 
-// "INT in [0 - 1023]" of CLI11's checks as " from 0 to 1023".
-std::string range_in_words(const std::string& type) {
-  const size_t begin = type.find(" in ["), dash = type.find(" - ", begin), end = type.find(']', begin);
-  if (begin == type.npos || dash == type.npos || end == type.npos || dash > end) return {};
-  return fmt::format("; from {} to {}", type.substr(begin + 5, dash - begin - 5),
-                     type.substr(dash + 3, end - dash - 3));
+// "-m,--model FILE REQUIRED", or what stands for it by position.
+std::string entry_name(const Flag& flag, bool by_position) {
+  const FlagRow& row = flag.row();
+  std::string text = by_position ? row.position : fmt::format("{}", fmt::join(row.names, ","));
+  if (!flag.is_switch()) {
+    text += " " + row.takes;
+    if (!row.default_text.empty()) text += "=" + row.default_text;
+    if (row.most_words == FlagRow::kAnyNumber) text += " ...";
+    if (row.required) text += " REQUIRED";
+  }
+  if (!row.needed.empty()) text += fmt::format(" (with {})", row.needed);
+  return text;
+}
+
+std::string usage(const Flags& flags, bool of_program) {
+  std::string text = fmt::format("Usage: {}{} [OPTIONS]", of_program ? "" : "quire ", flags.name());
+  for (const Flag& flag : flags.rows())
+    if (const FlagRow& row = flag.row(); !row.position.empty())
+      text += fmt::format(fmt::runtime(row.required ? " {}" : " [{}]"), row.position);
+  return text + (of_program ? " [SUBCOMMAND]\n" : "\n");
+}
+
+// The names of groups, in the order of their first rows.
+std::vector<std::string_view> groups_of(const Flags& flags) {
+  std::vector<std::string_view> groups;
+  for (const Flag& flag : flags.rows())
+    if (std::find(groups.begin(), groups.end(), flag.row().group) == groups.end()) groups.push_back(flag.row().group);
+  return groups;
 }
 
 }  // namespace
@@ -84,50 +107,26 @@ std::string help_entry(std::string_view name, std::string_view text, HelpColumns
   return out + "\n";
 }
 
-std::string HelpFormatter::make_option(const CLI::Option* option, bool is_positional) const {
-  return help_entry(make_option_name(option, is_positional) + make_option_opts(option), make_option_desc(option), {},
-                    width_);
-}
-
-std::string HelpFormatter::make_option_name(const CLI::Option* option, bool is_positional) const {
-  if (is_positional) return option->get_name(true, false);
-  std::string names;
-  const auto add = [&](const char* dashes, const std::string& name) {
-    names += fmt::format("{}{}{}", names.empty() ? "" : ",", dashes, name);
+std::string help_text(const Flags& flags, std::span<const Command> commands, int width) {
+  std::string text = folded(flags.summary() + "\n", 0, width) + usage(flags, !commands.empty());
+  const auto add = [&](const Flag& flag, bool by_position) {
+    text += help_entry(entry_name(flag, by_position), flag.row().help, {}, width);
   };
-  for (const std::string& name : option->get_snames()) add("-", name);
-  for (const std::string& name : option->get_lnames()) add("--", name);
-  return names;
-}
-
-std::string HelpFormatter::make_option_opts(const CLI::Option* option) const {
-  std::string text;
-  if (option->get_type_size() != 0) {
-    const std::string type = option->get_type_name();
-    if (!type.empty()) text += " " + type.substr(0, type.find(':'));
-    if (!option->get_default_str().empty()) text += "=" + option->get_default_str();
-    if (option->get_expected_max() == CLI::detail::expected_max_vector_size) text += " ...";
-    if (option->get_required()) text += " REQUIRED";
+  const auto is_positional = [](const Flag& flag) { return !flag.row().position.empty(); };
+  if (std::ranges::any_of(flags.rows(), is_positional)) text += "\nPositionals:\n";
+  for (const Flag& flag : flags.rows())
+    if (is_positional(flag)) add(flag, true);
+  const std::vector<std::string_view> groups = groups_of(flags);
+  for (const std::string_view group : groups) {
+    text += fmt::format("{}\n{}:\n", group == groups.front() ? "" : "\n", group);
+    for (const Flag& flag : flags.rows())
+      if (flag.row().group == group && !flag.row().names.empty()) add(flag, false);
   }
-  for (const CLI::Option* needed : option->get_needs()) text += fmt::format(" (with {})", needed->get_name());
+  if (!commands.empty()) text += "\nSubcommands:\n";
+  for (const Command& c : commands) text += help_entry(c.name, c.summary, {.left = 2, .right = 16}, width);
+  text += "\n";
+  if (!flags.footer().empty()) text += folded(flags.footer() + "\n", 0, width);
   return text;
-}
-
-std::string HelpFormatter::make_option_desc(const CLI::Option* option) const {
-  return option->get_description() + range_in_words(option->get_type_name());
-}
-
-std::string HelpFormatter::make_subcommand(const CLI::App* command) const {
-  return help_entry(command->get_display_name(true), command->get_description(), {.left = 2, .right = 16}, width_);
-}
-
-std::string HelpFormatter::make_description(const CLI::App* app) const {
-  const std::string text = CLI::Formatter::make_description(app);
-  return folded(text, 0, width_);
-}
-
-std::string HelpFormatter::make_footer(const CLI::App* app) const {
-  return folded(CLI::Formatter::make_footer(app), 0, width_);
 }
 
 int help_width() {

@@ -1,9 +1,11 @@
 // Help for a terminal: two columns, folded between words.
 #pragma once
 
-#include <CLI/CLI.hpp>
+#include <span>
 #include <string>
 #include <string_view>
+
+#include "cli/command.h"
 
 namespace quire::cli {
 
@@ -20,22 +22,8 @@ std::string help_entry(std::string_view name, std::string_view text, HelpColumns
 // The text's lines folded likewise, all but the first of each indented.
 std::string folded(std::string_view text, int indent, int width);
 
-// CLI11's help in these columns: flags without what they are set to, ranges in words.
-class HelpFormatter : public CLI::Formatter {
- public:
-  explicit HelpFormatter(int width) : width_(width) {}
-
-  std::string make_option(const CLI::Option* option, bool is_positional) const override;
-  std::string make_option_name(const CLI::Option* option, bool is_positional) const override;
-  std::string make_option_opts(const CLI::Option* option) const override;
-  std::string make_option_desc(const CLI::Option* option) const override;
-  std::string make_subcommand(const CLI::App* command) const override;
-  std::string make_description(const CLI::App* app) const override;
-  std::string make_footer(const CLI::App* app) const override;
-
- private:
-  int width_;
-};
+// What --help prints of the program, or of a command: its rows, and of the program the commands as well.
+std::string help_text(const Flags& flags, std::span<const Command> commands, int width);
 
 // Of a terminal, or what one has usually.
 int help_width();

@@ -5,7 +5,7 @@
 
 #include <filesystem>
 
-#include "cli/options.h"
+#include "cli/text_input.h"
 #include "core/escape.h"
 #include "core/loopback.h"
 #include "core/memory.h"
@@ -42,31 +42,29 @@ Result<std::string> token_for(const HubFlags& flags, const hub::Url& url) {
   return read_token(path);
 }
 
-std::string value_of(CLI::App& command, const char* option, const std::string& otherwise) {
-  const CLI::Option* const o = command.get_option_no_throw(option);
-  return o == nullptr || o->count() == 0 ? otherwise : o->as<std::string>();
+std::string value_of(const Flags& command, const char* name, const std::string& otherwise) {
+  const Flag* const flag = command.find(name);
+  return flag == nullptr || !flag->given() ? otherwise : flag->values().back();
 }
 
 }  // namespace
 
-void HubFlags::add_cache(CLI::App& app) {
-  app.add_option("--hub-cache", cache,
-                 "Folder of what was fetched from a hub, shared with other tools; no environment variable is read "
-                 "(default: ~/.cache/huggingface/hub)")
-      ->type_name("FOLDER");
+void HubFlags::add_cache(Flags& flags) {
+  flags.add("--hub-cache FOLDER", &cache,
+            "Folder of what was fetched from a hub, shared with other tools; no environment variable is read "
+            "(default: ~/.cache/huggingface/hub)");
 }
 
-void HubFlags::add(CLI::App& app) {
-  add_cache(app);
-  app.add_option("--revision", revision, "Of a model of a hub: a branch, a tag or a commit")->capture_default_str();
-  app.add_flag("--offline", offline, "Ask no hub: take what is in the cache");
-  app.add_option("--hub", hub, "Where models of the form hf:ORG/NAME are")->type_name("URL")->capture_default_str();
-  app.add_option("--token-file", token_file,
-                 "File with the token for a hub, for gated models (default: what huggingface-cli login wrote, for the "
-                 "default hub only)")
-      ->type_name("FILE");
-  app.add_option("--hub-ca", ca_file, "Certificates (PEM) to trust for a hub, beside the system's")->type_name("FILE");
-  app.add_option("--hub-connections", connections, "Connections that fetch one file at once")->capture_default_str();
+void HubFlags::add(Flags& flags) {
+  add_cache(flags);
+  flags.add("--revision", &revision, "Of a model of a hub: a branch, a tag or a commit");
+  flags.add("--offline", &offline, "Ask no hub: take what is in the cache");
+  flags.add("--hub URL", &hub, "Where models of the form hf:ORG/NAME are");
+  flags.add("--token-file FILE", &token_file,
+            "File with the token for a hub, for gated models (default: what huggingface-cli login wrote, for the "
+            "default hub only)");
+  flags.add("--hub-ca FILE", &ca_file, "Certificates (PEM) to trust for a hub, beside the system's");
+  flags.add("--hub-connections", &connections, between(1, 64), "Connections that fetch one file at once");
 }
 
 Result<std::string> HubFlags::cache_folder() const {
@@ -77,7 +75,6 @@ Result<std::string> HubFlags::cache_folder() const {
 
 Result<hub::HubOptions> HubFlags::parsed() const {
   hub::HubOptions o;
-  if (connections < 1 || connections > 64) return request_error("--hub-connections {}: must be 1 to 64", connections);
   QUIRE_TRY(o.cache, cache_folder());
   o.offline = offline;
   o.connections = connections;
@@ -148,37 +145,29 @@ Result<std::optional<NamedModel>> named_model(const HubFlags& flags, const std::
   return std::optional(NamedModel{std::move(*name), true});
 }
 
-Status fetch_named_models(const HubFlags& flags, CLI::App& command) {
-  for (const char* const option : {"--model", "models"}) {
-    CLI::Option* const o = command.get_option_no_throw(option);
-    if (o == nullptr) continue;
-    std::vector<std::string> values = o->results();
+Status fetch_named_models(const HubFlags& flags, Flags& command) {
+  for (const char* const name : kModelFlags) {
+    Flag* const flag = command.find(name);
+    if (flag == nullptr) continue;
+    std::vector<std::string> values = flag->values();
     bool any = false;
     for (std::string& value : values) {
       QUIRE_TRY(const std::optional<NamedModel> named, named_model(flags, value));
       if (!named) continue;
       any = true;
-      const hub::ModelName& name = named->name;
       HubFlags used = flags;
       used.offline = flags.offline || named->cached;
       QUIRE_TRY(hub::HubOptions options, used.parsed());
-      int gpu = 0;
-      (void)CLI::detail::lexical_cast(value_of(command, "--gpu", "0"), gpu);
-      QUIRE_TRY(options.place, place_of(value_of(command, "--device", "cpu"), gpu));
-      QUIRE_TRY(const hub::Pulled pulled, hub::pull(name, options));
-      tell(fmt::format("{}: {} ({})", name.text(), pulled.kind, pulled.why));
+      QUIRE_TRY(options.place,
+                place_of(value_of(command, "--device", "cpu"), std::stoi(value_of(command, "--gpu", "0"))));
+      QUIRE_TRY(const hub::Pulled pulled, hub::pull(named->name, options));
+      tell(fmt::format("{}: {} ({})", named->name.text(), pulled.kind, pulled.why));
       value = pulled.path;
       // As vLLM calls it: the path has a commit in it.
-      CLI::Option* const served = command.get_option_no_throw("--served-model-name");
-      if (served != nullptr && served->count() == 0) {
-        served->add_result(name.id);
-        served->run_callback();
-      }
+      Flag* const served = command.find("--served-model-name");
+      if (served != nullptr && !served->given()) QUIRE_CHECKED(served->set({named->name.id}));
     }
-    if (!any) continue;
-    o->clear();
-    for (const std::string& value : values) o->add_result(value);
-    o->run_callback();
+    if (any) QUIRE_CHECKED(flag->set(std::move(values)));
   }
   return {};
 }

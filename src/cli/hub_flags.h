@@ -1,11 +1,10 @@
 // Models by their names on a hub: which hub, whose cache, whose token.
 #pragma once
 
-#include <CLI/CLI.hpp>
-#include <memory>
 #include <optional>
 #include <string>
 
+#include "cli/flags.h"
 #include "hub/pull.h"
 
 namespace quire::cli {
@@ -17,8 +16,8 @@ struct HubFlags {
   bool offline = false;
   int connections = 8;
 
-  void add(CLI::App& app);
-  void add_cache(CLI::App& app);  // --hub-cache alone
+  void add(Flags& flags);
+  void add_cache(Flags& flags);  // --hub-cache alone
   // The folder of the cache.
   Result<std::string> cache_folder() const;
   // Reads the token and the authorities' certificates.
@@ -39,8 +38,11 @@ struct NamedModel {
 // one that several models have.
 Result<std::optional<NamedModel>> named_model(const HubFlags& flags, const std::string& word);
 
+// The flags that name models to run.
+inline constexpr const char* kModelFlags[] = {"--model", "models"};
+
 // Replaces models that a parsed command names on a hub (named_model()) by paths, fetching what is not in the cache.
 // For commands that have HubFlags.
-Status fetch_named_models(const HubFlags& flags, CLI::App& command);
+Status fetch_named_models(const HubFlags& flags, Flags& command);
 
 }  // namespace quire::cli

@@ -14,6 +14,7 @@
 #include "cli/display.h"
 #include "cli/encoding.h"
 #include "cli/options.h"
+#include "cli/text_input.h"
 #include "cli/windows.h"
 #include "core/atomic_file.h"
 #include "core/escape.h"
@@ -76,7 +77,7 @@ Status merge_files(const Options& o, const LoadedModel* model, quant::Importance
 
 // Consecutive windows that do not overlap, the incomplete last one dropped; each from an empty state.
 Result<Run> run_text(const Options& o, std::shared_ptr<const LoadedModel> model, quant::ImportanceTotals& totals) {
-  QUIRE_TRY(const Device device, o.model.parsed_device());
+  QUIRE_TRY(const Device device, o.model.checked_device());
   QUIRE_TRY(const KernelChoice kernels, o.model.parsed_kernels());
   if (!model->tokenizer) return request_error("{}: imatrix needs a tokenizer, and this file has none", o.model.model);
   QUIRE_TRY(const std::string text, read_text(o.file));
@@ -211,20 +212,18 @@ Status collect(const Options& o) {
 
 }  // namespace
 
-Action add_imatrix(CLI::App& app) {
+Action add_imatrix(Flags& flags) {
   auto o = std::make_shared<Options>();
-  o->model.add(app);
-  app.get_option("--model")->required(false);
-  app.add_option("-f,--file", o->file, "Text to run; - for standard input")->type_name("FILE");
-  app.add_option("-o,--output", o->output, "Importance file to write; appears only when it is complete")
-      ->required()
-      ->type_name("FILE");
-  o->cut.add(app);
-  app.add_option("--merge", o->merge, "Add the sums of these importance files; without a model and a text, only them")
-      ->type_name("FILE");
-  app.add_flag("--parse-special", o->parse_special,
-               "Read special tokens in the text as such, for texts that hold chat templates");
-  app.add_flag("--json", o->json, "Print one JSON object");
+  o->model.add(flags);
+  flags.find("--model")->required(false);
+  flags.add("-f,--file FILE", &o->file, "Text to run; - for standard input");
+  flags.add("-o,--output FILE", &o->output, "Importance file to write; appears only when it is complete").required();
+  o->cut.add(flags);
+  flags.add("--merge FILE", &o->merge, "Add the sums of these importance files; without a model and a text, only them")
+      .lists();
+  flags.add("--parse-special", &o->parse_special,
+            "Read special tokens in the text as such, for texts that hold chat templates");
+  flags.add("--json", &o->json, "Print one JSON object");
   return [o] { return collect(*o); };
 }
 

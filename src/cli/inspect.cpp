@@ -408,8 +408,6 @@ Status resolve_name(InspectOptions& o) {
 }
 
 Status inspect(InspectOptions& o) {
-  if (o.context < 1 || o.sequences < 1)
-    return request_error("--context {} and --sequences {} must be at least 1", o.context, o.sequences);
   QUIRE_CHECKED(resolve_name(o));
   if (is_remote(o.file)) return inspect_elsewhere(o);
   QUIRE_TRY(const gguf::File f, convert::open_model(o.file, {.matrices = o.check}));
@@ -425,22 +423,19 @@ Status inspect(InspectOptions& o) {
 
 }  // namespace
 
-Action add_inspect(CLI::App& app) {
+Action add_inspect(Flags& flags) {
   auto o = std::make_shared<InspectOptions>();
-  app.add_option(kModelNames, o->file, std::string(kModelHelp) + ", or a URL; of these headers alone are read")
-      ->required()
-      ->type_name("FILE");
-  app.add_flag("--json", o->json, "Print one JSON object; of arrays the count and the first elements");
-  app.add_flag("--metadata", o->metadata, "Of the lists, only the metadata");
-  app.add_flag("--tensors", o->tensors, "Of the lists, only the tensors");
-  app.add_flag("--template", o->chat_template, "Print the chat template and nothing else (with --json: include it)");
-  app.add_option("-c,--context", o->context, "Tokens of a sequence, for the estimate of memory")->capture_default_str();
-  app.add_option("--sequences", o->sequences, "Sequences at once, for the estimate of memory")->capture_default_str();
-  app.add_option("--device", o->remote.device, "Where it is to run, cpu or cuda")->capture_default_str();
-  app.add_option("--gpu", o->remote.gpu, "With --device cuda: which GPU, as `quire devices` counts them")
-      ->capture_default_str();
-  o->remote.flags.add(app);
-  app.add_flag("--check", o->check, "Decode every tensor and look for values that are not finite");
+  flags.add(kModelNames, &o->file, std::string(kModelHelp) + ", or a URL; of these headers alone are read").required();
+  flags.add("--json", &o->json, "Print one JSON object; of arrays the count and the first elements");
+  flags.add("--metadata", &o->metadata, "Of the lists, only the metadata");
+  flags.add("--tensors", &o->tensors, "Of the lists, only the tensors");
+  flags.add("--template", &o->chat_template, "Print the chat template and nothing else (with --json: include it)");
+  flags.add("-c,--context", &o->context, at_least(1), "Tokens of a sequence, for the estimate of memory");
+  flags.add("--sequences", &o->sequences, at_least(1), "Sequences at once, for the estimate of memory");
+  flags.add("--device", chosen_text(&o->remote.device, {{"cpu"}, {"cuda"}}), "Where it is to run, cpu or cuda");
+  flags.add("--gpu", &o->remote.gpu, "With --device cuda: which GPU, as `quire devices` counts them");
+  o->remote.flags.add(flags);
+  flags.add("--check", &o->check, "Decode every tensor and look for values that are not finite");
   return [o] { return inspect(*o); };
 }
 

@@ -1,7 +1,7 @@
 // quire inspect of a model that is not here: on a hub, or at a URL.
 #pragma once
 
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 

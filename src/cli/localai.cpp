@@ -7,8 +7,8 @@
 #include <filesystem>
 #include <set>
 
-#include "cli/arguments.h"
 #include "cli/command.h"
+#include "cli/parse.h"
 #include "cli/serve_flags.h"
 #include "core/escape.h"
 
@@ -16,9 +16,10 @@ namespace quire::cli {
 namespace {
 
 // What an option of LocalAI's may not say: which file, and what HTTP has of its own.
-bool is_foreign(const CLI::Option& option) {
-  return option.get_group() == "HTTP" || option.check_lname("model") || option.check_lname("help") ||
-         option.check_lname("prefix-cache-file") || option.check_lname("limits");
+bool is_foreign(const Flag& flag) {
+  constexpr std::string_view kNames[] = {"--model", "--help", "--prefix-cache-file", "--limits"};
+  return flag.row().group == kHttpGroup ||
+         std::ranges::any_of(kNames, [&](std::string_view name) { return flag.has_name(name); });
 }
 
 std::string with_dashes(std::string name) {
@@ -50,40 +51,34 @@ Result<std::string> file_beside_model(const std::string& option, const std::stri
 }
 
 // Whether the option's value is a file to be read, and no word or model.
-bool names_file(const CLI::Option& option, const std::string& value) {
-  if (option.get_type_name().find("FILE") == std::string::npos || option.check_lname("mtp")) return false;
+bool names_file(const Flag& flag, const std::string& value) {
+  if (flag.row().takes.find("FILE") == std::string::npos || flag.has_name("--mtp")) return false;
   const bool word = value == "model" || value == "none" || value == "auto" || value == "vllm";
-  return !(word && option.check_lname("generation-config"));
+  return !(word && flag.has_name("--generation-config"));
 }
 
 // Options by name, as a command line of `quire serve`.
 Result<server::ServeOptions> read_options(const localai::AskedOptions& asked) {
-  CLI::App app;
+  Flags rows("serve", "");
   ServeFlags flags;
-  flags.add(app);
-  check_values(app);
-  std::set<const CLI::Option*> said;
+  flags.add(rows);
+  std::set<const Flag*> said;
   std::vector<std::string> arguments;
   for (const auto& [name, value] : asked.given) {
-    const CLI::Option* const option = app.get_option_no_throw("--" + with_dashes(name));
-    if (option == nullptr || name.empty())
+    const Flag* const flag = rows.find("--" + with_dashes(name));
+    if (flag == nullptr || name.empty())
       return request_error("there is no option '{}'; `quire serve --help` lists them", escaped(name));
-    if (is_foreign(*option)) return request_error("option '{}': a backend of LocalAI has none such", escaped(name));
-    said.insert(option);
+    if (is_foreign(*flag)) return request_error("option '{}': a backend of LocalAI has none such", escaped(name));
+    said.insert(flag);
     std::string said_value = value;
-    if (names_file(*option, value)) {
+    if (names_file(*flag, value)) {
       QUIRE_TRY(said_value, file_beside_model(name, value, asked.folder));
     }
     arguments.push_back(fmt::format("--{}={}", with_dashes(name), said_value));
   }
   for (const auto& [name, value] : asked.defaults)
-    if (said.count(app.get_option_no_throw("--" + name)) == 0) arguments.push_back(fmt::format("--{}={}", name, value));
-  try {
-    std::reverse(arguments.begin(), arguments.end());  // as CLI11 wants them
-    app.parse(arguments);
-  } catch (const CLI::ParseError& e) {
-    return request_error("{}", complaint(app, e));
-  }
+    if (said.count(rows.find("--" + name)) == 0) arguments.push_back(fmt::format("--{}={}", name, value));
+  QUIRE_TRY([[maybe_unused]] const Asked result, parse({&rows}, std::move(arguments)));
   QUIRE_TRY(server::ServeOptions options, flags.parsed());
   options.files_within = asked.folder;
   return options;
@@ -91,15 +86,13 @@ Result<server::ServeOptions> read_options(const localai::AskedOptions& asked) {
 
 }  // namespace
 
-Action add_localai(CLI::App& app) {
+Action add_localai(Flags& flags) {
   auto options = std::make_shared<localai::BackendOptions>();
-  app.add_option("--addr", options->address, "HOST:PORT to listen at, as LocalAI says it; port 0: any free one")
-      ->required()
-      ->type_name("ADDRESS");
-  app.add_option("--auth-token-file", options->token_file,
-                 "File or pipe with the token that calls must show (authorization: Bearer TOKEN)")
-      ->type_name("FILE");
-  app.footer("LocalAI starts this program and says which model it loads. See docs/localai.md.");
+  flags.add("--addr ADDRESS", &options->address, "HOST:PORT to listen at, as LocalAI says it; port 0: any free one")
+      .required();
+  flags.add("--auth-token-file FILE", &options->token_file,
+            "File or pipe with the token that calls must show (authorization: Bearer TOKEN)");
+  flags.footer("LocalAI starts this program and says which model it loads. See docs/localai.md.");
   return [options]() -> Status {
     options->read_options = read_options;
     return localai::run_backend(*options);

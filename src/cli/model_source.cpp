@@ -7,11 +7,10 @@
 
 namespace quire::cli {
 
-void ModelSource::add(CLI::App& app) {
-  app.add_option(kModelNames, file, kModelHelp)->type_name("FILE");
-  CLI::Option* const of = app.add_option(
-      "--synth", preset, "Instead of a file: random weights, made in memory. Shapes: " + synth_presets());
-  for (CLI::Option* option : synth.add(app)) option->needs(of);
+void ModelSource::add(Flags& flags) {
+  flags.add(kModelNames, &file, kModelHelp);
+  flags.add("--synth", &preset, "Instead of a file: random weights, made in memory. Shapes: " + synth_presets());
+  synth.add(flags, "--synth");
 }
 
 Status ModelSource::check() const {

@@ -1,6 +1,7 @@
 // Which model a benchmark measures: a file, or random weights in known shapes that are made in memory.
 #pragma once
 
+#include "cli/flags.h"
 #include "cli/synth_model.h"
 #include "engine/loaded_model.h"
 
@@ -11,7 +12,7 @@ struct ModelSource {
   SynthOptions synth;
 
   // -m, --synth, and what of `quire synth` says more of it.
-  void add(CLI::App& app);
+  void add(Flags& flags);
   Status check() const;
   Result<std::shared_ptr<const LoadedModel>> load(Device device) const;
   std::string name() const;

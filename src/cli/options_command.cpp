@@ -10,13 +10,6 @@
 namespace quire::cli {
 namespace {
 
-// All commands with their options, to be looked at.
-std::unique_ptr<CLI::App> described_commands() {
-  auto app = std::make_unique<CLI::App>();
-  for (const Command& c : commands()) declare(c, *app->add_subcommand(c.name, c.summary));
-  return app;
-}
-
 std::string limits_markdown() {
   std::string text = "| key | unit | default | from, to | |\n|---|---|---|---|---|\n";
   const server::ServeOptions defaults;
@@ -30,9 +23,8 @@ Status print_options(const std::string& name) {
     write_out(limits_markdown());
     return {};
   }
-  const std::unique_ptr<CLI::App> app = described_commands();
-  for (const CLI::App* const command : app->get_subcommands({}))
-    if (command->get_name() == name) {
+  for (const auto& command : described_commands())
+    if (command->name() == name) {
       write_out(options_markdown(*command));
       return {};
     }
@@ -42,22 +34,22 @@ Status print_options(const std::string& name) {
 
 }  // namespace
 
-Action add_options(CLI::App& app) {
+Action add_options(Flags& flags) {
   auto name = std::make_shared<std::string>();
-  app.add_option("COMMAND", *name, "Whose options; limits: the keys of the file that serve takes with --limits")
-      ->required();
+  flags.add("COMMAND", name.get(), "Whose options; limits: the keys of the file that serve takes with --limits")
+      .required();
   return [name] { return print_options(*name); };
 }
 
-Action add_completions(CLI::App& app) {
+Action add_completions(Flags& flags) {
   auto shell = std::make_shared<std::string>();
-  app.add_option("SHELL", *shell, "bash, zsh or fish")->required();
-  app.footer(
+  flags.add("SHELL", shell.get(), "bash, zsh or fish").required();
+  flags.footer(
       "bash: quire completions bash > /etc/bash_completion.d/quire\n"
       "zsh:  quire completions zsh > ~/.zfunc/_quire, with ~/.zfunc in $fpath\n"
       "fish: quire completions fish > ~/.config/fish/completions/quire.fish");
   return [shell]() -> Status {
-    QUIRE_TRY(const std::string text, completions(*described_commands(), *shell));
+    QUIRE_TRY(const std::string text, completions(described_commands(), *shell));
     write_out(text);
     return {};
   };

@@ -4,9 +4,6 @@
 
 #include <algorithm>
 
-#include "cli/arguments.h"
-#include "cli/command.h"
-
 namespace quire::cli {
 namespace {
 
@@ -16,16 +13,6 @@ std::string replaced(std::string text, std::string_view what, std::string_view b
   return text;
 }
 
-std::vector<std::string> names_of(const CLI::App& command, const CLI::Option& option) {
-  std::vector<std::string> names;
-  for (const std::string& name : option.get_snames()) names.push_back("-" + name);
-  for (const std::string& name : option.get_lnames()) {
-    for (const std::string_view brief : brief_names(command.get_name(), "--" + name)) names.emplace_back(brief);
-    names.push_back("--" + name);
-  }
-  return names;
-}
-
 // "GGUF file" of "GGUF file; of a split model, the first one": shells have one line for it.
 std::string first_part(const std::string& help) {
   return help.substr(0, std::min(help.find_first_of(";:("), help.size()));
@@ -33,53 +20,52 @@ std::string first_part(const std::string& help) {
 
 }  // namespace
 
-std::vector<OptionRow> option_rows(const CLI::App& command) {
-  std::vector<OptionRow> rows;
-  for (const CLI::Option* const option : command.get_options()) {
-    OptionRow row{.names = names_of(command, *option),
-                  .positional = option->get_positional(),
-                  .takes_value = option->get_items_expected_max() > 0,
-                  .help = option->get_description(),
-                  .group = option->get_group()};
-    if (row.names.empty()) row.names.push_back(option->get_name());
-    if (row.takes_value) {
-      row.value = option->get_type_name().substr(0, option->get_type_name().find(':'));
-      row.default_value = option->get_default_str();
-    }
-    row.takes_file = row.value.find("FILE") != std::string::npos || row.value == "PATH" || row.value == "FOLDER";
-    rows.push_back(std::move(row));
-  }
-  return rows;
+bool takes_file(const Flag& flag) {
+  const std::string& what = flag.row().takes;
+  return what.find("FILE") != std::string::npos || what == "PATH" || what == "FOLDER";
 }
 
-std::string options_markdown(const CLI::App& command) {
+namespace {
+
+// "`auto`, `fp8`" where the values are known, and else "`INT`, 1 to 64".
+std::string taken_values(const Flag& flag) {
+  const FlagRow& row = flag.row();
+  if (const std::vector<std::string_view> choices = flag.choices(); !choices.empty())
+    return fmt::format("`{}`", fmt::join(choices, "`, `"));
+  if (flag.is_switch()) return "";
+  const char* const between = row.takes.find('[') == std::string::npos ? "`, `" : "\\|";  // ORG/NAME[:QUANT|FILE]
+  return "`" + replaced(row.takes, "|", between) + "`" + (row.range ? ", " + row.range->text() : "");
+}
+
+}  // namespace
+
+std::string options_markdown(const Flags& command) {
   std::string text = "| option | takes | default | |\n|---|---|---|---|\n";
-  for (const OptionRow& row : option_rows(command)) {
-    const std::string names = fmt::format("`{}`", fmt::join(row.names, "`, `"));
-    const std::string value = row.value.empty() ? "" : "`" + replaced(row.value, "|", "`, `") + "`";
-    const std::string shown = row.default_value.empty() ? "" : "`" + row.default_value + "`";
-    text += fmt::format("| {}{} | {} | {} | {} |\n", row.positional ? "a position, " : "", names, value, shown,
-                        replaced(row.help, "|", "\\|"));
+  for (const Flag& flag : command.rows()) {
+    const FlagRow& row = flag.row();
+    const std::string names = row.names.empty() ? row.position : fmt::format("{}", fmt::join(row.names, "`, `"));
+    const std::string shown = row.default_text.empty() ? "" : "`" + row.default_text + "`";
+    text += fmt::format("| {}`{}` | {} | {} | {} |\n", row.position.empty() ? "" : "a position, ", names,
+                        taken_values(flag), shown, replaced(row.help, "|", "\\|"));
   }
   return text;
 }
 
 namespace {
 
-std::string bash_completions(const CLI::App& app) {
+std::string bash_completions(std::span<const std::unique_ptr<const Flags>> commands) {
   std::string cases, names;
-  for (const CLI::App* const command : app.get_subcommands({})) {
+  for (const auto& command : commands) {
     std::vector<std::string> options, files, values;
-    for (const OptionRow& row : option_rows(*command)) {
-      std::vector<std::string>& taking = row.takes_file ? files : values;
-      for (const std::string& name : row.names) {
-        if (!name.starts_with("-")) continue;  // a position
+    for (const Flag& flag : command->rows()) {
+      std::vector<std::string>& taking = takes_file(flag) ? files : values;
+      for (const std::string& name : flag.row().names) {
         options.push_back(name);
-        if (row.takes_value) taking.push_back(name);
+        if (!flag.is_switch()) taking.push_back(name);
       }
     }
-    names += command->get_name() + " ";
-    cases += fmt::format("    {}) options='{}' files=' {} ' values=' {} ';;\n", command->get_name(),
+    names += command->name() + " ";
+    cases += fmt::format("    {}) options='{}' files=' {} ' values=' {} ';;\n", command->name(),
                          fmt::join(options, " "), fmt::join(files, " "), fmt::join(values, " "));
   }
   return fmt::format(R"(# Completes quire's command lines in bash: source this file.
@@ -111,18 +97,17 @@ std::string zsh_quoted(std::string text) {
   return replaced(text, "'", "'\\''");
 }
 
-std::string zsh_completions(const CLI::App& app) {
+std::string zsh_completions(std::span<const std::unique_ptr<const Flags>> commands) {
   std::string cases, names;
-  for (const CLI::App* const command : app.get_subcommands({})) {
-    names += fmt::format("    '{}:{}'\n", command->get_name(), zsh_quoted(command->get_description()));
-    cases += fmt::format("    {}) _arguments", command->get_name());
-    for (const OptionRow& row : option_rows(*command))
-      for (const std::string& name : row.names)
-        if (name.starts_with("-"))
-          cases += fmt::format(" \\\n      '*{}[{}]{}'", name, zsh_quoted(first_part(row.help)),
-                               !row.takes_value ? ""
-                               : row.takes_file ? ":file:_files"
-                                                : ":" + zsh_quoted(row.value) + ":");
+  for (const auto& command : commands) {
+    names += fmt::format("    '{}:{}'\n", command->name(), zsh_quoted(command->summary()));
+    cases += fmt::format("    {}) _arguments", command->name());
+    for (const Flag& flag : command->rows())
+      for (const std::string& name : flag.row().names)
+        cases += fmt::format(" \\\n      '*{}[{}]{}'", name, zsh_quoted(first_part(flag.row().help)),
+                             flag.is_switch()   ? ""
+                             : takes_file(flag) ? ":file:_files"
+                                                : ":" + zsh_quoted(flag.row().takes) + ":");
     cases += " \\\n      '*:file:_files';;\n";
   }
   return fmt::format(R"(#compdef quire
@@ -149,26 +134,24 @@ std::string fish_quoted(const std::string& text) {
   return replaced(replaced(text, "\\", "\\\\"), "'", "\\'");
 }
 
-std::string fish_completions(const CLI::App& app) {
+std::string fish_completions(std::span<const std::unique_ptr<const Flags>> commands) {
   std::string text =
       "# Completes quire's command lines in fish: put this file as quire.fish into its completions folder.\n";
-  for (const CLI::App* const command : app.get_subcommands({})) {
-    text += fmt::format("complete -c quire -n __fish_use_subcommand -f -a {} -d '{}'\n", command->get_name(),
-                        fish_quoted(command->get_description()));
-    for (const OptionRow& row : option_rows(*command))
-      for (const std::string& name : row.names) {
-        if (!name.starts_with("-")) continue;
+  for (const auto& command : commands) {
+    text += fmt::format("complete -c quire -n __fish_use_subcommand -f -a {} -d '{}'\n", command->name(),
+                        fish_quoted(command->summary()));
+    for (const Flag& flag : command->rows())
+      for (const std::string& name : flag.row().names) {
         const bool is_long = name.starts_with("--");
-        text +=
-            fmt::format("complete -c quire -n '__fish_seen_subcommand_from {}' -{} {}{} -d '{}'\n", command->get_name(),
-                        is_long            ? "l"
-                        : name.size() == 2 ? "s"
-                                           : "o",
-                        name.substr(is_long ? 2 : 1),
-                        !row.takes_value ? ""
-                        : row.takes_file ? " -r -F"
-                                         : " -x",
-                        fish_quoted(first_part(row.help)));
+        text += fmt::format("complete -c quire -n '__fish_seen_subcommand_from {}' -{} {}{} -d '{}'\n", command->name(),
+                            is_long            ? "l"
+                            : name.size() == 2 ? "s"
+                                               : "o",
+                            name.substr(is_long ? 2 : 1),
+                            flag.is_switch()   ? ""
+                            : takes_file(flag) ? " -r -F"
+                                               : " -x",
+                            fish_quoted(first_part(flag.row().help)));
       }
   }
   return text;
@@ -176,10 +159,10 @@ std::string fish_completions(const CLI::App& app) {
 
 }  // namespace
 
-Result<std::string> completions(const CLI::App& app, const std::string& shell) {
-  if (shell == "bash") return bash_completions(app);
-  if (shell == "zsh") return zsh_completions(app);
-  if (shell == "fish") return fish_completions(app);
+Result<std::string> completions(std::span<const std::unique_ptr<const Flags>> commands, const std::string& shell) {
+  if (shell == "bash") return bash_completions(commands);
+  if (shell == "zsh") return zsh_completions(commands);
+  if (shell == "fish") return fish_completions(commands);
   return request_error("there are completions for bash, zsh and fish, and none for '{}'", shell);
 }
 

@@ -5,6 +5,7 @@
 #include "cli/command.h"
 #include "cli/options.h"
 #include "cli/perplexity.h"
+#include "cli/text_input.h"
 #include "cli/windows.h"
 #include "core/output.h"
 #include "core/progress.h"
@@ -25,9 +26,8 @@ struct Options {
 
 Status run(const Options& o) {
   QUIRE_CHECKED(o.cut.check());
-  QUIRE_TRY(const Device device, o.model.parsed_device());
+  QUIRE_TRY(const Device device, o.model.checked_device());
   QUIRE_TRY(const KernelChoice kernels, o.model.parsed_kernels());
-  QUIRE_TRY(const KvCacheType kv, o.kv_cache.parsed());
   QUIRE_TRY(const RopeOverride rope, o.rope.parsed());
   QUIRE_TRY(const std::shared_ptr<const LoadedModel> model, load_model(o.model.model, "", rope));
   if (!model->tokenizer)
@@ -40,7 +40,7 @@ Status run(const Options& o) {
                                                                          .threads = o.model.threads,
                                                                          .window = o.cut.window,
                                                                          .kernels = kernels,
-                                                                         .kv_cache = kv,
+                                                                         .kv_cache = o.kv_cache.type,
                                                                          .generated = o.generated}));
   QUIRE_TRY(const TextScore score,
             score_text(*scorer, tokens, {.window = o.cut.window, .windows = windows}, o.model.model, o.file));
@@ -84,17 +84,17 @@ Result<TextScore> score_text(Scorer& scorer, std::span<const TokenId> tokens, co
   return score;
 }
 
-Action add_perplexity(CLI::App& app) {
+Action add_perplexity(Flags& flags) {
   auto o = std::make_shared<Options>();
-  o->model.add(app);
-  o->kv_cache.add(app);
-  o->rope.add(app);
-  app.add_option("-f,--file", o->file, "Text to score; - for standard input")->required()->type_name("FILE");
-  o->cut.add(app);
-  app.add_flag("--generated", o->generated,
-               "Compute the text as `quire run` computes what it generates: with block formats other kernels than a "
-               "prompt's");
-  app.add_flag("--json", o->json, "Print one JSON object");
+  o->model.add(flags);
+  o->kv_cache.add(flags);
+  o->rope.add(flags);
+  flags.add("-f,--file FILE", &o->file, "Text to score; - for standard input").required();
+  o->cut.add(flags);
+  flags.add("--generated", &o->generated,
+            "Compute the text as `quire run` computes what it generates: with block formats other kernels than a "
+            "prompt's");
+  flags.add("--json", &o->json, "Print one JSON object");
   return [o] { return run(*o); };
 }
 

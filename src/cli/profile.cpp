@@ -20,7 +20,7 @@ namespace {
 
 struct ProfileOptions {
   ModelSource source;
-  ModelOptions model{.device = "cuda"};
+  ModelOptions model{.device = Device::kCuda};
   ComputeOptions compute;
   int64_t prompt = 128, generate = 64;
   int32_t sequences = 1, batch_tokens = 0;
@@ -34,13 +34,10 @@ struct ProfileOptions {
 
 Status ProfileOptions::check() const {
   QUIRE_CHECKED(source.check());
-  QUIRE_TRY(const Device device, model.parsed_device());
+  QUIRE_TRY(const Device device, model.checked_device());
   if (device != Device::kCuda)
-    return request_error("--device {}: the kernels of a GPU are profiled; `quire bench` measures a CPU", model.device);
-  if (prompt < 1 || prompt > 1 << 20) return request_error("-npp {}: must be 1 to {}", prompt, 1 << 20);
-  if (generate < 1 || generate > 1 << 14) return request_error("-ntg {}: must be 1 to {}", generate, 1 << 14);
-  if (sequences < 1 || sequences > 4096) return request_error("-npl {}: must be 1 to 4096", sequences);
-  if (batch_tokens < 0) return request_error("--batch-tokens {}: must not be negative", batch_tokens);
+    return request_error("--device {}: the kernels of a GPU are profiled; `quire bench` measures a CPU",
+                         model.device_name());
   return {};
 }
 
@@ -127,25 +124,21 @@ Status profile(const ProfileOptions& o) {
 
 }  // namespace
 
-Action add_profile(CLI::App& app) {
+Action add_profile(Flags& flags) {
   auto o = std::make_shared<ProfileOptions>();
-  o->compute.speculative.method = "off";
-  o->source.add(app);
-  o->model.add_compute(app);
-  o->compute.add(app);
-  app.add_option("--npp", o->prompt, "Tokens of every prompt (also -npp)")->capture_default_str();
-  app.add_option("--ntg", o->generate, "Tokens that every sequence generates after its first (also -ntg)")
-      ->capture_default_str();
-  app.add_option("--npl", o->sequences, "Sequences at once (also -npl)")->capture_default_str();
-  app.add_option("--batch-tokens", o->batch_tokens, "Rows of a step: the largest piece of prompts; 0: 8192")
-      ->capture_default_str();
-  app.add_option("--seed", o->seed, "Seed of the random prompts")->capture_default_str();
-  app.add_option("--trace", o->trace, "Write every kernel and step, for chrome://tracing or ui.perfetto.dev")
-      ->type_name("FILE");
-  app.add_option("--cupti", o->cupti, "Path of libcupti.so.13, if it is not where CUDA's toolkit puts it")
-      ->type_name("FILE");
-  app.add_flag("--json", o->json, "Print one JSON object, with every kernel");
-  app.footer(
+  o->compute.speculative.method = Speculative::kOff;
+  o->source.add(flags);
+  o->model.add_compute(flags);
+  o->compute.add(flags);
+  flags.add("-npp,--npp", &o->prompt, between(1, 1 << 20), "Tokens of every prompt");
+  flags.add("-ntg,--ntg", &o->generate, between(1, 1 << 14), "Tokens that every sequence generates after its first");
+  flags.add("-npl,--npl", &o->sequences, between(1, 4096), "Sequences at once");
+  flags.add("--batch-tokens", &o->batch_tokens, at_least(0), "Rows of a step: the largest piece of prompts; 0: 8192");
+  flags.add("--seed", &o->seed, "Seed of the random prompts").any_bits();
+  flags.add("--trace FILE", &o->trace, "Write every kernel and step, for chrome://tracing or ui.perfetto.dev");
+  flags.add("--cupti FILE", &o->cupti, "Path of libcupti.so.13, if it is not where CUDA's toolkit puts it");
+  flags.add("--json", &o->json, "Print one JSON object, with every kernel");
+  flags.footer(
       "Runs the workload of bench-batch once to warm up and once recorded. Time is that of operators, each "
       "with the kernels "
       "that it\nlaunched. Moments at which several kernels run count for the one that started first. The "

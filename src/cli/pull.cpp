@@ -107,36 +107,35 @@ Status remove_model(const std::string& model, const HubFlags& flags) {
 
 }  // namespace
 
-Action add_pull(CLI::App& app) {
+Action add_pull(Flags& flags) {
   auto o = std::make_shared<PullOptions>();
-  app.add_option("MODEL", o->model, "ORG/NAME on a hub; after a colon a kind (Q4_K_M, safetensors) or a file")
-      ->required()
-      ->type_name("ORG/NAME[:QUANT|FILE]");
-  app.add_option("--device", o->device, "Where it is to run, for choosing among several: cpu, or cuda")
-      ->capture_default_str();
-  app.add_option("--gpu", o->gpu, "With --device cuda: which GPU, as `quire devices` counts them")
-      ->capture_default_str();
-  o->flags.add(app);
-  app.add_flag("--json", o->json, "Print one JSON object");
-  app.footer("Prints the path of the file or folder. docs/hub.md says how one of several files is chosen.");
+  flags
+      .add("MODEL ORG/NAME[:QUANT|FILE]", &o->model,
+           "ORG/NAME on a hub; after a colon a kind (Q4_K_M, safetensors) or a file")
+      .required();
+  flags.add("--device", chosen_text(&o->device, {{"cpu"}, {"cuda"}}),
+            "Where it is to run, for choosing among several: cpu, or cuda");
+  flags.add("--gpu", &o->gpu, "With --device cuda: which GPU, as `quire devices` counts them");
+  o->flags.add(flags);
+  flags.add("--json", &o->json, "Print one JSON object");
+  flags.footer("Prints the path of the file or folder. docs/hub.md says how one of several files is chosen.");
   return [o] { return pull_model(*o); };
 }
 
-Action add_list(CLI::App& app) {
+Action add_list(Flags& flags) {
   auto o = std::make_shared<ListOptions>();
-  o->flags.add_cache(app);
-  app.add_flag("--json", o->json, "Print one JSON array");
+  o->flags.add_cache(flags);
+  flags.add("--json", &o->json, "Print one JSON array");
   return [o] { return list_models(*o); };
 }
 
-Action add_rm(CLI::App& app) {
+Action add_rm(Flags& flags) {
   auto model = std::make_shared<std::string>();
-  auto flags = std::make_shared<HubFlags>();
-  app.add_option("MODEL", *model, "ORG/NAME, all of it; or after a colon only a kind or a file")
-      ->required()
-      ->type_name("ORG/NAME[:QUANT|FILE]");
-  flags->add_cache(app);
-  return [model, flags] { return remove_model(*model, *flags); };
+  auto hub = std::make_shared<HubFlags>();
+  flags.add("MODEL ORG/NAME[:QUANT|FILE]", model.get(), "ORG/NAME, all of it; or after a colon only a kind or a file")
+      .required();
+  hub->add_cache(flags);
+  return [model, hub] { return remove_model(*model, *hub); };
 }
 
 }  // namespace quire::cli

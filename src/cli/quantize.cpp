@@ -136,7 +136,6 @@ Status write_tensors(const QuantizeOptions& o, const Source& s, TensorEncoder& e
 }
 
 Status quantize(const QuantizeOptions& o) {
-  if (o.threads < 0 || o.threads > 1024) return request_error("--threads {}: must be 1 to 1024", o.threads);
   const auto start = std::chrono::steady_clock::now();
   QUIRE_TRY(const Source s, prepare(o));
   gguf::Writer w;
@@ -165,33 +164,32 @@ Status quantize(const QuantizeOptions& o) {
 
 }  // namespace
 
-Action add_quantize(CLI::App& app) {
+Action add_quantize(Flags& flags) {
   auto o = std::make_shared<QuantizeOptions>();
-  app.add_option(kModelNames, o->input, kModelHelp)->required()->type_name("FILE");
-  app.add_option("-o,--output,OUTPUT", o->output, "File to write; appears only when it is complete")
-      ->required()
-      ->type_name("FILE");
-  app.add_option("--type", o->type,
-                 "Type of most matrices: nvfp4, mxfp4, iq4_nl, q3_k, q4_0, q4_1, q4_k, q5_0, q5_1, q5_k, q6_k, "
-                 "q8_0, bf16, f16 or f32. Some tensors get another one: see the mixes below")
-      ->required();
-  app.add_option("--head-type", o->head_type, "Another type for the token embedding and the output head");
-  app.add_option("--projection-type", o->projection_type,
-                 "Another type for the projections of attention and delta net; `keep` for as in the input");
-  app.add_option("--tensor", o->overrides,
-                 "Type of the matrices whose name a regular expression (PCRE) matches anywhere; `keep` for as in "
-                 "the input. Repeatable: of several that match, the last decides")
-      ->type_name("REGEX=TYPE")
-      ->allow_extra_args(false);
-  app.add_option("--imatrix", o->importance,
-                 "Importance file (of `quire imatrix`): errors in columns with large inputs weigh more")
-      ->type_name("FILE");
-  app.add_flag("--rtn", o->rtn,
-               "Round to nearest: scales by the plain rule of each format, without search or importance; quick, "
-               "and what the search is measured against");
-  app.add_flag("--json", o->json, "Print the summary as one JSON object");
-  app.add_option("-t,--threads", o->threads, "Threads (default: all CPUs). The output does not depend on it");
-  app.footer(mixes_help());
+  flags.add(kModelNames, &o->input, kModelHelp).required();
+  flags.add("-o,--output,OUTPUT FILE", &o->output, "File to write; appears only when it is complete").required();
+  flags
+      .add("--type", &o->type,
+           "Type of most matrices: nvfp4, mxfp4, iq4_nl, q3_k, q4_0, q4_1, q4_k, q5_0, q5_1, q5_k, q6_k, "
+           "q8_0, bf16, f16 or f32. Some tensors get another one: see the mixes below")
+      .required();
+  flags.add("--head-type", &o->head_type, "Another type for the token embedding and the output head");
+  flags.add("--projection-type", &o->projection_type,
+            "Another type for the projections of attention and delta net; `keep` for as in the input");
+  flags.add("--tensor REGEX=TYPE", &o->overrides,
+            "Type of the matrices whose name a regular expression (PCRE) matches anywhere; `keep` for as in "
+            "the input. Repeatable: of several that match, the last decides");
+  flags.add("--imatrix FILE", &o->importance,
+            "Importance file (of `quire imatrix`): errors in columns with large inputs weigh more");
+  flags.add("--rtn", &o->rtn,
+            "Round to nearest: scales by the plain rule of each format, without search or importance; quick, "
+            "and what the search is measured against");
+  flags.add("--json", &o->json, "Print the summary as one JSON object");
+  flags
+      .add("-t,--threads", &o->threads, between(0, 1024),
+           "Threads (default: all CPUs). The output does not depend on it")
+      .default_text("");
+  flags.footer(mixes_help());
   return [o] { return quantize(*o); };
 }
 

@@ -17,43 +17,40 @@
 #include "cli/ending.h"
 #include "cli/layer_dump.h"
 #include "cli/options.h"
+#include "cli/text_input.h"
 #include "core/output.h"
 #include "tokenizer/chat_template.h"
 
 namespace quire::cli {
 
-void RunOptions::add(CLI::App& app) {
-  model.add(app);
-  compute.add(app);
-  app.add_option("--mtp", mtp, kMtpFileHelp)->type_name("FILE");
-  sampling.add(app);
-  app.add_option("-p,--prompt,PROMPT", prompt,
-                 "The user's message; with --raw, or where the model has no chat template, text to continue");
-  app.add_option("-f,--file", file, "Read the prompt from a file; - for standard input")->type_name("FILE");
-  app.add_option("--tokens", tokens,
-                 "Token ids to continue, instead of a text; -: from standard input, as `quire tokenize` prints them")
-      ->type_name("1,2,3");
-  app.add_flag("--chat", chat, "Apply the model's chat template, which is the default where there is one");
-  app.add_flag("--raw", raw, "Do not: continue the prompt as a text");
-  app.add_option("--system", system, "System message; implies --chat");
-  app.add_flag("--think", think, "Let the template open a thinking section, if it has one");
-  app.add_option("-n,--max-tokens", max_tokens, "Tokens to generate at most; -1: until the answer or the context ends")
-      ->capture_default_str();
-  rope.add(app);
-  app.add_option("-c,--context", context, "Longest sequence, prompt and answer; 0: what the model was trained for")
-      ->capture_default_str();
-  app.add_option("--batch-tokens", batch_tokens,
-                 "Prompt tokens per step; 0: 512, on a GPU up to 2048. The output does not depend on it")
-      ->capture_default_str();
-  app.add_option("--stop", stop, "Text that ends the generation (repeatable)");
-  app.add_flag("!--no-repack", repack,
-               "Save memory: generate from the weights as the file has them, slower. The output is the same");
-  app.add_flag("--ignore-eos", ignore_eos, "Do not stop at end-of-generation tokens");
-  app.add_flag("--special", special, "Print control tokens as their text");
-  app.add_flag("--json", json, "Print one JSON object instead of streaming text");
-  app.add_flag("-q,--quiet", quiet, "No status line, and in a conversation no banner");
-  app.add_option("--dump-layers", dump_layers, "Write every step's intermediates as .npy files into this folder")
-      ->type_name("DIR");
+void RunOptions::add(Flags& flags) {
+  model.add(flags);
+  compute.add(flags);
+  flags.add("--mtp FILE", &mtp, kMtpFileHelp);
+  sampling.add(flags);
+  flags.add("-p,--prompt,PROMPT", &prompt,
+            "The user's message; with --raw, or where the model has no chat template, text to continue");
+  flags.add("-f,--file FILE", &file, "Read the prompt from a file; - for standard input");
+  flags.add("--tokens 1,2,3", &tokens,
+            "Token ids to continue, instead of a text; -: from standard input, as `quire tokenize` prints them");
+  flags.add("--chat", &chat, "Apply the model's chat template, which is the default where there is one");
+  flags.add("--raw", &raw, "Do not: continue the prompt as a text");
+  flags.add("--system", &system, "System message; implies --chat").may_be_empty();
+  flags.add("--think", &think, "Let the template open a thinking section, if it has one");
+  flags.add("-n,--max-tokens", &max_tokens, at_least(1).or_else(-1, "until the end"),
+            "Tokens to generate at most; -1: until the answer or the context ends");
+  rope.add(flags);
+  flags.add("-c,--context", &context, "Longest sequence, prompt and answer; 0: what the model was trained for");
+  flags.add("--batch-tokens", &batch_tokens,
+            "Prompt tokens per step; 0: 512, on a GPU up to 2048. The output does not depend on it");
+  flags.add("--stop", &stop, "Text that ends the generation (repeatable)");
+  flags.add("!--no-repack", &repack,
+            "Save memory: generate from the weights as the file has them, slower. The output is the same");
+  flags.add("--ignore-eos", &ignore_eos, "Do not stop at end-of-generation tokens");
+  flags.add("--special", &special, "Print control tokens as their text");
+  flags.add("--json", &json, "Print one JSON object instead of streaming text");
+  flags.add("-q,--quiet", &quiet, "No status line, and in a conversation no banner");
+  flags.add("--dump-layers DIR", &dump_layers, "Write every step's intermediates as .npy files into this folder");
 }
 
 bool RunOptions::templated(const LoadedModel& m) const {
@@ -62,8 +59,6 @@ bool RunOptions::templated(const LoadedModel& m) const {
 }
 
 Status RunOptions::check() const {
-  if (max_tokens < 1 && max_tokens != -1)
-    return request_error("--max-tokens {}: must be at least 1, or -1 for until the end", max_tokens);
   if (!prompt.empty() + !file.empty() + !tokens.empty() > 1)
     return request_error("give one of --prompt, --file and --tokens");
   if (raw && (chat || !system.empty()))
@@ -75,7 +70,7 @@ Status RunOptions::check() const {
 
 Result<EngineOptions> RunOptions::engine_options() const {
   EngineOptions e;
-  QUIRE_TRY(e.device, model.parsed_device());
+  QUIRE_TRY(e.device, model.checked_device());
   QUIRE_TRY(e.kernels, model.parsed_kernels());
   e.gpu = model.gpu;
   QUIRE_CHECKED(compute.apply(e));
@@ -346,10 +341,10 @@ void print_status_line(const Output& out, const Engine& engine) {
   report_forced(engine.forced_kernels());
 }
 
-Action add_run(CLI::App& app) {
+Action add_run(Flags& flags) {
   auto o = std::make_shared<RunOptions>();
-  o->add(app);
-  app.footer("Without a prompt: a conversation at the terminal, or the prompt from standard input.");
+  o->add(flags);
+  flags.footer("Without a prompt: a conversation at the terminal, or the prompt from standard input.");
   return [o] { return run(*o); };
 }
 

@@ -26,7 +26,7 @@ struct RunOptions {
   // Whether the prompt is a message for the model's chat template.
   bool templated(const LoadedModel& model) const;
 
-  void add(CLI::App& app);
+  void add(Flags& flags);
   Status check() const;
   Result<EngineOptions> engine_options() const;
   Result<Request> request(std::vector<TokenId> prompt_tokens) const;

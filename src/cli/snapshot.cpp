@@ -10,6 +10,7 @@
 #include "cli/snapshot/page.h"
 #include "cli/snapshot/take.h"
 #include "cli/snapshot/turns.h"
+#include "cli/text_input.h"
 #include "core/atomic_file.h"
 #include "core/escape.h"
 #include "core/output.h"
@@ -36,8 +37,6 @@ Status SnapshotOptions::check() const {
   if (static_cast<int>(!diff.empty()) + static_cast<int>(!against.empty()) + static_cast<int>(turns) > 1)
     return request_error("--diff, --against and --turns exclude each other");
   if (!diff.empty() && take.has_model()) return request_error("--diff compares two files and takes no model");
-  if (launches < 3 || launches > 1000) return request_error("--launches {}: must be 3 to 1000", launches);
-  if (take.rounds < 0 || take.rounds > 1000) return request_error("--rounds {}: must be 0 to 1000", take.rounds);
   if (take.has_model()) return take.source.check();
   if (!against.empty() || turns)
     return request_error("give a model: either a file (-m FILE) or random weights (--synth)");
@@ -124,39 +123,34 @@ Status run(SnapshotOptions& o) {
 
 }  // namespace
 
-Action add_snapshot(CLI::App& app) {
+Action add_snapshot(Flags& flags) {
   auto o = std::make_shared<SnapshotOptions>();
-  o->take.source.add(app);
-  o->take.model.add_compute(app);
-  o->take.kv_cache.add(app);
-  app.add_option("-o,--out", o->out, "The JSON file (docs/snapshot.md)")->type_name("FILE")->capture_default_str();
-  app.add_option("--html", o->page, "The page")->type_name("FILE")->capture_default_str();
-  app.add_option("--text", o->take.text, "A text for perplexity, and for --reference")->type_name("FILE");
-  app.add_option("--reference", o->take.reference,
-                 "Logits of a reference model over that text, as `quire compare --save-logits` writes them")
-      ->type_name("FILE");
-  app.add_option("--max-kl", o->take.most_kl, "The mean divergence from the reference that passes (default: any)");
-  app.add_option("--peer", o->peers, "Another server of the OpenAI API that gets the same requests; may be repeated")
-      ->allow_extra_args(false)
-      ->type_name("NAME=URL");
-  app.add_option("--skip", o->take.skip, fmt::format("Parts to leave out: {}", fmt::join(snapshot::part_names(), ", ")))
-      ->delimiter(',')
-      ->type_name("PART,...");
-  app.add_option("--rounds", o->take.rounds,
-                 "Rounds of the speeds; 0: as many as take about 40 seconds, 6 to 12 (with --against: of each launch, "
-                 "0: 3)")
-      ->capture_default_str();
-  app.add_flag("--quick", o->take.quick, "Small shapes, few rounds, one case of each kernel: to see that all works");
-  app.add_option("--diff", o->diff, "Instead: what differs between two snapshots beyond noise")
-      ->expected(2)
-      ->type_name("BEFORE AFTER");
-  app.add_option("--against", o->against,
-                 "Instead: measure this program and another quire in turns, and say where this one is slower or faster")
-      ->type_name("PROGRAM");
-  app.add_option("--launches", o->launches, "With --against: how often each program is launched")
-      ->capture_default_str();
-  app.add_flag("--turns", o->turns, "What --against starts: measures what its input asks for, line by line");
-  app.footer(
+  o->take.source.add(flags);
+  o->take.model.add_compute(flags);
+  o->take.kv_cache.add(flags);
+  flags.add("-o,--out FILE", &o->out, "The JSON file (docs/snapshot.md)");
+  flags.add("--html FILE", &o->page, "The page");
+  flags.add("--text FILE", &o->take.text, "A text for perplexity, and for --reference");
+  flags.add("--reference FILE", &o->take.reference,
+            "Logits of a reference model over that text, as `quire compare --save-logits` writes them");
+  flags.add("--max-kl", &o->take.most_kl, "The mean divergence from the reference that passes (default: any)")
+      .default_text("");
+  flags.add("--peer NAME=URL", &o->peers,
+            "Another server of the OpenAI API that gets the same requests; may be repeated");
+  flags
+      .add("--skip PART,...", &o->take.skip,
+           fmt::format("Parts to leave out: {}", fmt::join(snapshot::part_names(), ", ")))
+      .separated();
+  flags.add("--rounds", &o->take.rounds, between(0, 1000),
+            "Rounds of the speeds; 0: as many as take about 40 seconds, 6 to 12 (with --against: of each launch, "
+            "0: 3)");
+  flags.add("--quick", &o->take.quick, "Small shapes, few rounds, one case of each kernel: to see that all works");
+  flags.add("--diff BEFORE AFTER", &o->diff, "Instead: what differs between two snapshots beyond noise").words(2, 2);
+  flags.add("--against PROGRAM", &o->against,
+            "Instead: measure this program and another quire in turns, and say where this one is slower or faster");
+  flags.add("--launches", &o->launches, between(3, 1000), "With --against: how often each program is launched");
+  flags.add("--turns", &o->turns, "What --against starts: measures what its input asks for, line by line");
+  flags.footer(
       "Gates that fail, and with --diff or --against figures that are slower, end with code 1. Without a model there "
       "are\nthe machine, the conformance of its kernels, and peers.");
   return [o] { return run(*o); };

@@ -6,6 +6,10 @@ namespace quire::cli {
 namespace {
 
 constexpr char kFlag[] = "--speculative-config";
+constexpr Named<Speculative> kMethods[] = {{"auto", Speculative::kAuto},
+                                           {"off", Speculative::kOff},
+                                           {"mtp", Speculative::kMtp},
+                                           {"lookup", Speculative::kLookup}};
 
 Result<int32_t> checked_tokens(const char* what, int64_t n) {
   if (n < 1 || n > kMostDrafts) return request_error("{} is {}, but must be between 1 and {}", what, n, kMostDrafts);
@@ -19,39 +23,23 @@ std::string shown(const nlohmann::json& value) {
 
 }  // namespace
 
-void SpeculativeFlags::add(CLI::App& app) {
-  method_ =
-      app.add_option("--speculative", method,
-                     "Who drafts tokens that the model then checks several at a time, where that is faster; texts "
-                     "stay the same. auto: all there are; off: nobody; mtp: the model's own block; lookup: the text "
-                     "so far")
-          ->capture_default_str()
-          ->option_text("auto|off|mtp|lookup");
-  tokens_ = app.add_option("--speculative-tokens", tokens, "Most drafts of a sequence in a step, 1 to 7")
-                ->capture_default_str();
-  app.add_option(kFlag, config,
-                 "Both in one as vLLM takes them: {\"method\": \"mtp\", \"num_speculative_tokens\": 3}; methods mtp, "
-                 "qwen3_next_mtp, ngram and suffix (the last two are lookup)")
-      ->option_text("JSON");
+void SpeculativeFlags::add(Flags& flags) {
+  method_ = &flags.add("--speculative", chosen(&method, kMethods),
+                       "Who drafts tokens that the model then checks several at a time, where that is faster; texts "
+                       "stay the same. auto: all there are; off: nobody; mtp: the model's own block; lookup: the text "
+                       "so far");
+  tokens_ = &flags.add("--speculative-tokens", &tokens, between(1, kMostDrafts),
+                       "Most drafts of a sequence in a step, 1 to 7");
+  flags.add(kFlag, &config,
+            "Both in one as vLLM takes them: {\"method\": \"mtp\", \"num_speculative_tokens\": 3}; methods mtp, "
+            "qwen3_next_mtp, ngram and suffix (the last two are lookup)");
 }
 
 Result<SpeculativeOptions> SpeculativeFlags::parsed() const {
-  if (!config.empty()) {
-    for (const CLI::Option* o : {method_, tokens_})
-      if (o != nullptr && o->count() > 0) return request_error("{} beside {}: give one of them", kFlag, o->get_name());
-    return parse_speculative_config(config);
-  }
-  SpeculativeOptions options{.mode = Speculative::kAuto};
-  if (method == "off")
-    options.mode = Speculative::kOff;
-  else if (method == "mtp")
-    options.mode = Speculative::kMtp;
-  else if (method == "lookup")
-    options.mode = Speculative::kLookup;
-  else if (method != "auto")
-    return request_error("--speculative {}: must be auto, off, mtp or lookup", method);
-  QUIRE_TRY(options.tokens, checked_tokens("--speculative-tokens", tokens));
-  return options;
+  if (config.empty()) return SpeculativeOptions{.mode = method, .tokens = tokens, .hook = {}, .simulated = {}};
+  for (const Flag* flag : {method_, tokens_})
+    if (flag != nullptr && flag->given()) return request_error("{} beside {}: give one of them", kFlag, flag->name());
+  return parse_speculative_config(config);
 }
 
 Result<SpeculativeOptions> parse_speculative_config(const std::string& json) {

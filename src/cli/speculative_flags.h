@@ -1,10 +1,9 @@
 // --speculative, --speculative-tokens and --speculative-config: who drafts tokens, and how many at most.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <string>
 
-#include "core/result.h"
+#include "cli/flags.h"
 #include "engine/speculative_options.h"
 
 namespace quire::cli {
@@ -13,16 +12,16 @@ inline constexpr char kMtpFileHelp[] =
     "GGUF file with the model's block for multi-token prediction, where the model's own file has none, or in its place";
 
 struct SpeculativeFlags {
-  std::string method = "auto";
+  Speculative method = Speculative::kAuto;
   int tokens = kMostDrafts;
   std::string config;  // JSON as vLLM takes it; empty: none
 
-  void add(CLI::App& app);
-  // Unknown names, numbers out of range, and a config beside the flags that it would overrule are request errors.
+  void add(Flags& flags);
+  // A config that cannot be, or stands beside the flags that it would overrule, is a request error.
   Result<SpeculativeOptions> parsed() const;
 
  private:
-  const CLI::Option *method_ = nullptr, *tokens_ = nullptr;
+  const Flag *method_ = nullptr, *tokens_ = nullptr;
 };
 
 // vLLM's object: "method" (mtp, qwen3_next_mtp, ngram or suffix; the last two are lookup here) and

@@ -39,12 +39,12 @@ Status synth(const Options& o) {
 
 }  // namespace
 
-Action add_synth(CLI::App& app) {
+Action add_synth(Flags& flags) {
   auto o = std::make_shared<Options>();
-  app.add_option("-o,--output,OUTPUT", o->output, "File to write")->required()->type_name("FILE");
-  app.add_option("--preset", o->preset, "Shapes: " + synth_presets())->capture_default_str();
-  o->add(app);
-  app.add_option("--seed", o->seed, "Seed of the random weights")->capture_default_str();
+  flags.add("-o,--output,OUTPUT FILE", &o->output, "File to write").required();
+  flags.add("--preset", &o->preset, "Shapes: " + synth_presets());
+  o->add(flags);
+  flags.add("--seed", &o->seed, "Seed of the random weights").any_bits();
   return [o] { return synth(*o); };
 }
 

@@ -59,16 +59,17 @@ std::string synth_presets() {
   return presets;
 }
 
-std::vector<CLI::Option*> SynthOptions::add(CLI::App& app) {
-  return {app.add_option("--type", type,
-                         "Type of all matrices; nvfp4: of the feed-forward ones, with bf16 projections and a "
-                         "q8_0 embedding and head")
-              ->capture_default_str(),
-          app.add_option("--ffn-type", ffn_type, "Another type for feed-forward and expert matrices"),
-          app.add_option("--head-type", head_type, "Another type for the embedding and the head"),
-          app.add_option("--layers", layers, "Number of layers (default: the model's)"),
-          app.add_option("--vocab", vocab, "Size of the vocabulary (default: the model's)"),
-          app.add_flag("--mtp", mtp, "With a block for multi-token prediction, where the model has one")};
+void SynthOptions::add(Flags& flags, const std::string& needed) {
+  const auto add_one = [&](const char* names, Member member, const char* help) {
+    flags.add(names, std::move(member), help).needs(needed);
+  };
+  add_one("--type", &type,
+          "Type of all matrices; nvfp4: of the feed-forward ones, with bf16 projections and a q8_0 embedding and head");
+  add_one("--ffn-type", &ffn_type, "Another type for feed-forward and expert matrices");
+  add_one("--head-type", &head_type, "Another type for the embedding and the head");
+  add_one("--layers", &layers, "Number of layers (default: the model's)");
+  add_one("--vocab", &vocab, "Size of the vocabulary (default: the model's)");
+  add_one("--mtp", &mtp, "With a block for multi-token prediction, where the model has one");
 }
 
 void SynthPayload::copy_to(std::byte* out) const {

@@ -2,9 +2,9 @@
 // into a file; --synth of the benchmarks lays it out in memory (synth_image.h).
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <functional>
 
+#include "cli/flags.h"
 #include "cli/synth_shapes.h"
 
 namespace quire::cli {
@@ -15,8 +15,8 @@ struct SynthOptions {
   uint64_t seed = 1;
   bool mtp = false;
 
-  // --type, --ffn-type, --head-type, --layers, --vocab, --mtp.
-  std::vector<CLI::Option*> add(CLI::App& app);
+  // --type, --ffn-type, --head-type, --layers, --vocab, --mtp. `needed`: the flag without which they make no sense.
+  void add(Flags& flags, const std::string& needed = "");
 };
 
 // "0.6b (qwen3, dense), ...", for --help.

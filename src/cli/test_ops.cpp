@@ -30,7 +30,6 @@ void print(std::string_view op, const conformance::Suite& suite) {
 }
 
 Status run(Options o) {
-  if (o.device != "cpu" && o.device != "cuda") return request_error("--device {}: must be cpu or cuda", o.device);
   if (o.list) {
     for (const OperatorInfo& op : operators()) print_out("{}\n", op.name);
     return {};
@@ -63,25 +62,22 @@ Status run(Options o) {
 
 }  // namespace
 
-Action add_test_ops(CLI::App& app) {
+Action add_test_ops(Flags& flags) {
   auto o = std::make_shared<Options>();
-  app.add_option("--op", o->op, "only this operator (see --list)");
-  app.add_option("--kernel", o->kernel,
-                 "only this kernel of it: reference, avx2, avx512, amx, integer, ..., cuda, cuda_stream, ...");
-  app.add_option("--case", o->case_name, "only cases whose name contains this");
-  app.add_flag("--one-case", o->one_case, "of each kernel only the first case that it fits");
-  app.add_option("--seed", o->seed, "seed of the random inputs")->capture_default_str();
-  app.add_option("-t,--threads", o->threads, "threads to compute with; 0: all CPUs")
-      ->check(CLI::Range(0, 1024))
-      ->capture_default_str();
-  app.add_option("--device", o->device, "cpu: all kernels that this CPU can run; cuda: all that a GPU can run")
-      ->capture_default_str();
-  app.add_option("--gpu", o->gpu_number, "With --device cuda: which GPU, as `quire devices` counts them")
-      ->check(CLI::Range(0, 1023))
-      ->capture_default_str();
-  app.add_flag("--list", o->list, "print the operators and stop");
-  app.add_flag("--verbose", o->verbose, "print every check");
-  app.footer(
+  flags.add("--op", &o->op, "only this operator (see --list)");
+  flags.add("--kernel", &o->kernel,
+            "only this kernel of it: reference, avx2, avx512, amx, integer, ..., cuda, cuda_stream, ...");
+  flags.add("--case", &o->case_name, "only cases whose name contains this");
+  flags.add("--one-case", &o->one_case, "of each kernel only the first case that it fits");
+  flags.add("--seed", &o->seed, "seed of the random inputs").any_bits();
+  flags.add("-t,--threads", &o->threads, between(0, 1024), "threads to compute with; 0: all CPUs").range_in_help();
+  flags.add("--device", chosen_text(&o->device, {{"cpu"}, {"cuda"}}),
+            "cpu: all kernels that this CPU can run; cuda: all that a GPU can run");
+  flags.add("--gpu", &o->gpu_number, between(0, 1023), "With --device cuda: which GPU, as `quire devices` counts them")
+      .range_in_help();
+  flags.add("--list", &o->list, "print the operators and stop");
+  flags.add("--verbose", &o->verbose, "print every check");
+  flags.footer(
       "Runs every kernel of every operator over its cases: against the reference within bounds derived from "
       "the\narithmetic, and bit for bit where rows, chunks or threads must not matter. Prints checks passed "
       "of checks\nmade for each kernel; a failure says how to repeat it. A kernel that this CPU can run and "

@@ -6,6 +6,7 @@
 
 #include "cli/command.h"
 #include "cli/options.h"
+#include "cli/text_input.h"
 #include "convert/open.h"
 #include "core/output.h"
 #include "gguf/reader.h"
@@ -122,19 +123,17 @@ Status tokenize(const TokenizeOptions& o) {
 
 }  // namespace
 
-Action add_tokenize(CLI::App& app) {
+Action add_tokenize(Flags& flags) {
   auto o = std::make_shared<TokenizeOptions>();
-  app.add_option(kModelNames, o->model, "Model with the vocabulary: a GGUF file or a Hugging Face folder")
-      ->required()
-      ->type_name("FILE");
-  app.add_option("-p,--prompt,PROMPT", o->text, "Text to tokenize (default: all of standard input)");
-  app.add_option("-f,--file", o->file, "Text to tokenize; - for standard input")->type_name("FILE");
-  app.add_flag("--json", o->json, "Print one object, {\"tokens\": [...]}");
-  app.add_flag("--jsonl", o->jsonl, "Each line of the input is a text as JSON, or with --decode a list of token ids");
-  app.add_flag("--no-bos", o->no_bos, "Do not add the tokens that the model wants at the beginning and end");
-  app.add_flag("--no-special", o->no_special,
-               "Also take texts such as <|im_start|> literally; with --decode, leave them out");
-  app.add_flag("--decode", o->decode, "The other way: read token ids, print their text");
+  flags.add(kModelNames, &o->model, "Model with the vocabulary: a GGUF file or a Hugging Face folder").required();
+  flags.add("-p,--prompt,PROMPT", &o->text, "Text to tokenize (default: all of standard input)").may_be_empty();
+  flags.add("-f,--file FILE", &o->file, "Text to tokenize; - for standard input");
+  flags.add("--json", &o->json, "Print one object, {\"tokens\": [...]}");
+  flags.add("--jsonl", &o->jsonl, "Each line of the input is a text as JSON, or with --decode a list of token ids");
+  flags.add("--no-bos", &o->no_bos, "Do not add the tokens that the model wants at the beginning and end");
+  flags.add("--no-special", &o->no_special,
+            "Also take texts such as <|im_start|> literally; with --decode, leave them out");
+  flags.add("--decode", &o->decode, "The other way: read token ids, print their text");
   return [o] { return tokenize(*o); };
 }
 

@@ -110,15 +110,13 @@ Status tune(const TuneOptions& o) {
 
 }  // namespace
 
-Action add_tune(CLI::App& app) {
+Action add_tune(Flags& flags) {
   auto o = std::make_shared<TuneOptions>();
-  app.add_option("--device", o->device, "cuda, an NVIDIA GPU: nothing else is chosen by measured costs")
-      ->capture_default_str();
-  app.add_option("--gpu", o->gpu, "Which GPU, as `quire devices` counts them")->capture_default_str();
-  app.add_option("-o,--out", o->out, "Write the costs, for --card-costs of serve, run, bench and others")
-      ->type_name("FILE");
-  app.add_flag("--json", o->json, "Print one JSON object, with every time that was measured");
-  app.footer("Takes about two minutes and 2 GB of the GPU's memory; nothing else should compute on it meanwhile.");
+  flags.add("--device", &o->device, "cuda, an NVIDIA GPU: nothing else is chosen by measured costs");
+  flags.add("--gpu", &o->gpu, "Which GPU, as `quire devices` counts them");
+  flags.add("-o,--out FILE", &o->out, "Write the costs, for --card-costs of serve, run, bench and others");
+  flags.add("--json", &o->json, "Print one JSON object, with every time that was measured");
+  flags.footer("Takes about two minutes and 2 GB of the GPU's memory; nothing else should compute on it meanwhile.");
   return [o] { return tune(*o); };
 }
 

@@ -5,7 +5,7 @@
 
 namespace quire::cli {
 
-Action add_version(CLI::App&) {
+Action add_version(Flags&) {
   return []() -> Status {
     print_out("quire {}\ncpu: {}\n", QUIRE_VERSION, describe(cpu_features()));
     return {};

@@ -4,10 +4,9 @@
 
 namespace quire::cli {
 
-void WindowOptions::add(CLI::App& app) {
-  app.add_option("--window", window, "Tokens per window; each starts from an empty state")->capture_default_str();
-  app.add_option("--windows,--max-windows,--chunks", windows, "Only the first so many windows; 0: all")
-      ->capture_default_str();
+void WindowOptions::add(Flags& flags) {
+  flags.add("--window", &window, "Tokens per window; each starts from an empty state");
+  flags.add("--windows,--max-windows,--chunks", &windows, "Only the first so many windows; 0: all");
 }
 
 Status WindowOptions::check() const {

@@ -2,11 +2,10 @@
 // one dropped.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <cstdint>
 #include <string>
 
-#include "core/result.h"
+#include "cli/flags.h"
 
 namespace quire::cli {
 
@@ -15,7 +14,7 @@ struct WindowOptions {
   int64_t windows = 0;   // only the first so many; 0: all
 
   // --window and --windows; the latter is also known as --max-windows and --chunks.
-  void add(CLI::App& app);
+  void add(Flags& flags);
   Status check() const;
   // How many windows a text of `tokens` has. An error if there is none: `name` is the text's.
   Result<int64_t> count(const std::string& name, int64_t tokens) const;

@@ -52,9 +52,9 @@ TEST_F(BenchBatch, PrintsATable) {
 
 TEST_F(BenchBatch, Refuses) {
   const std::string model = "bench-batch -m " + file_.path();
-  expect_refused(model + " -npp 0", "-npp 0: must be 1 to");
-  expect_refused(model + " -ntg 0", "-ntg 0: must be 1 to");
-  expect_refused(model + " -npl 2,5000", "-npl 5000: must be 1 to 4096");
+  expect_refused(model + " -npp 0", "--npp 0: must be between 1 and 1048576");
+  expect_refused(model + " -ntg 0", "--ntg 0: must be between 1 and 1048576");
+  expect_refused(model + " -npl 2,5000", "--npl 5000: must be between 1 and 4096");
   expect_refused(model + " -r 0", "--repetitions 0");
   expect_refused(model + " --device tpu", "--device tpu");
   expect_refused(model + " -npp 1000000", "the model was trained for");

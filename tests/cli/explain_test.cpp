@@ -128,7 +128,7 @@ TEST_F(Explain, ExplainsCards) {
 TEST_F(Explain, Refuses) {
   const std::string model = "explain " + kModels + "demo-dense-nvfp4.gguf ";
   expect_refused("explain", "give a MODEL, or --costs");
-  expect_refused(model + "--rows 0", "--rows 0: must be 1 to 4096");
+  expect_refused(model + "--rows 0", "--rows 0: must be between 1 and 4096");
   expect_refused(model + "--context 0", "--context 0");
   expect_refused(model + "--prompt=-1", "--prompt -1");
   expect_refused(model + "--card sm_90:132", "add --device cuda");

@@ -1,29 +1,28 @@
-// The table of other programs' options: what it says to write instead exists, and nothing in it is dead.
+// The table of other programs' options: what it says to write instead exists, what it denies does not, and nothing in
+// it is dead.
 #include "cli/foreign_options.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <regex>
 #include <set>
 #include <sstream>
 
 #include "cli/command.h"
+#include "support/golden.h"
 
 namespace quire::cli {
 namespace {
 
 class ForeignOptions : public testing::Test {
  protected:
-  ForeignOptions() {
-    app_.add_option("--log-level", program_);
-    app_.add_option("--cpu", program_);
-    for (const Command& c : commands()) (void)declare(c, *app_.add_subcommand(c.name, c.summary));
-  }
   bool has(const std::string& command, const std::string& option) const {
-    return app_.get_subcommand(command)->get_option_no_throw(option) != nullptr ||
-           app_.get_option_no_throw(option) != nullptr;
+    if (option == "--log-level" || option == "--cpu") return true;  // of the program
+    return std::ranges::any_of(all_,
+                               [&](const auto& flags) { return flags->name() == command && flags->find(option); });
   }
   static bool is_command(const std::string& name) {
     const auto all = commands();
@@ -41,8 +40,25 @@ class ForeignOptions : public testing::Test {
     return all;
   }
 
-  CLI::App app_;
-  std::string program_;
+  // The names of its routes, and of the fields and limits that it reads, from its source: what is refused or ignored is
+  // none.
+  static std::set<std::string> words_of_the_server() {
+    const std::filesystem::path server = std::filesystem::path(QUIRE_SOURCE_DIR) / "src/server";
+    std::set<std::string> known;
+    const auto read = [&](const std::filesystem::path& file, const char* pattern) {
+      std::istringstream lines(test::read_whole_file(file));
+      for (std::string line; std::getline(lines, line);)
+        if (matches(line, "(\\b(?:refuse|unserved|ignore)\\()").empty())
+          for (std::string& name : matches(line, pattern)) known.insert(std::move(name));
+    };
+    read(server / "api.cpp", "\"/(?:v1/|api/)?([a-z_]+)[\"/]");
+    read(server / "limits_file.cpp", "\"([a-z_]+)\"");
+    for (const auto& entry : std::filesystem::directory_iterator(server / "protocol"))
+      if (entry.path().extension() == ".cpp") read(entry.path(), "\"([a-z_]+)\"");
+    return known;
+  }
+
+  const std::vector<std::unique_ptr<const Flags>> all_ = described_commands();
 };
 
 TEST_F(ForeignOptions, WhatIsNamedInsteadExists) {
@@ -56,6 +72,38 @@ TEST_F(ForeignOptions, WhatIsNamedInsteadExists) {
     }
     for (const std::string& command : matches(o.instead, "quire (?:help )?([a-z][a-z-]*)"))
       EXPECT_TRUE(is_command(command)) << command;
+  }
+}
+
+// "there is nothing like it here", "there are no adapters": neither a flag, nor a route, nor a field that a request may
+// have is called so.
+TEST_F(ForeignOptions, WhatIsSaidNotToBeIsNot) {
+  const std::set<std::string> known = words_of_the_server();
+  for (const char* const word : {"rerank", "grammar", "json_schema", "temperature"}) EXPECT_TRUE(known.contains(word));
+  size_t denied = 0;
+  for (const ForeignOption& o : foreign_options()) {
+    if (o.instead != kNothingLikeIt && matches(o.instead, "(there (?:is|are) no )").empty()) continue;
+    for (const std::string& name : words(o.names)) {
+      if (!name.starts_with("--")) continue;
+      ++denied;
+      for (const Command& c : commands()) EXPECT_FALSE(has(c.name, name)) << c.name << " has " << name;
+      std::string field = name.substr(2);
+      std::replace(field.begin(), field.end(), '-', '_');
+      EXPECT_FALSE(known.contains(field))
+          << "the server knows " << field << ", but of " << name << " is said that " << o.instead;
+    }
+  }
+  EXPECT_GT(denied, 5u);
+}
+
+// What a sentence tells a request to say, a request may say.
+TEST_F(ForeignOptions, FieldsThatAreNamedExist) {
+  const std::set<std::string> known = words_of_the_server();
+  for (const ForeignOption& o : foreign_options()) {
+    for (const std::string& field : matches(o.instead, "\\b([a-z]+_[a-z_]+)\\b"))
+      EXPECT_TRUE(known.contains(field)) << o.names << ": there is no field " << field;
+    for (const std::string& route : matches(o.instead, "(?:^| )/(?:v1/)?([a-z]+)"))
+      EXPECT_TRUE(known.contains(route)) << o.names << ": there is no route " << route;
   }
 }
 

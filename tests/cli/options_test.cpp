@@ -12,46 +12,52 @@
 namespace quire::test {
 namespace {
 
-using cli::OptionRow;
+using cli::Flag;
+using cli::Flags;
 using testing::Contains;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-std::unique_ptr<CLI::App> described() {
-  auto app = std::make_unique<CLI::App>();
-  for (const cli::Command& c : cli::commands()) cli::declare(c, *app->add_subcommand(c.name, c.summary));
-  return app;
-}
-
-const OptionRow* find(const std::vector<OptionRow>& rows, const std::string& name) {
-  for (const OptionRow& row : rows)
-    if (std::find(row.names.begin(), row.names.end(), name) != row.names.end()) return &row;
-  return nullptr;
+const Flags& flags_of(std::string_view name) {
+  static const auto all = cli::described_commands();
+  return **std::ranges::find_if(all, [&](const auto& flags) { return flags->name() == name; });
 }
 
 TEST(OptionsTable, KnowsNamesValuesAndDefaults) {
-  const auto app = described();
-  const std::vector<OptionRow> rows = cli::option_rows(*app->get_subcommand("serve"));
-  const OptionRow* const slots = find(rows, "--parallel");
+  const Flags& serve = flags_of("serve");
+  const Flag* const slots = serve.find("--parallel");
   ASSERT_NE(slots, nullptr);
-  EXPECT_THAT(slots->names, Contains("-np")) << "which CLI11 does not know";
-  EXPECT_EQ(slots->value, "INT");
-  EXPECT_EQ(slots->default_value, "0");
-  const OptionRow* const keys = find(rows, "--api-key-file");
+  EXPECT_THAT(slots->row().names, Contains("-np")) << "which CLI11 does not know";
+  EXPECT_EQ(slots->row().takes, "INT");
+  EXPECT_EQ(slots->row().default_text, "0");
+  const Flag* const keys = serve.find("--api-key-file");
   ASSERT_NE(keys, nullptr);
-  EXPECT_TRUE(keys->takes_file);
-  const OptionRow* const strict = find(rows, "--strict-parameters");
+  EXPECT_TRUE(cli::takes_file(*keys));
+  const Flag* const strict = serve.find("--strict-parameters");
   ASSERT_NE(strict, nullptr);
-  EXPECT_FALSE(strict->takes_value);
-  EXPECT_THAT(find(rows, "--enable-prefix-caching")->names,
+  EXPECT_TRUE(strict->is_switch());
+  EXPECT_THAT(serve.find("--enable-prefix-caching")->row().names,
               ElementsAre("--enable-prefix-caching", "--no-enable-prefix-caching"));
 }
 
+TEST(OptionsTable, ShowsChoicesAndRanges) {
+  const std::string table = cli::options_markdown(flags_of("serve"));
+  EXPECT_THAT(table, HasSubstr("| `--kv-cache-dtype` | `auto`, `bf16`, `fp8` | `auto` |"));
+  EXPECT_THAT(table, HasSubstr("| `--swap-space` | `FLOAT`, between 0 and 65536 GiB | `4` |"));
+}
+
 TEST(OptionsTable, EveryOptionOfEveryCommandHasHelp) {
-  const auto app = described();
-  for (const CLI::App* const command : app->get_subcommands({}))
-    for (const OptionRow& row : cli::option_rows(*command))
-      EXPECT_FALSE(row.help.empty()) << command->get_name() << " " << row.names[0];
+  for (const auto& command : cli::described_commands())
+    for (const Flag& flag : command->rows())
+      EXPECT_FALSE(flag.row().help.empty()) << command->name() << " " << flag.name();
+}
+
+// The help explains in its own words what a choice means, and must not forget one.
+TEST(OptionsTable, HelpNamesEveryChoice) {
+  for (const auto& command : cli::described_commands())
+    for (const Flag& flag : command->rows())
+      for (const std::string_view choice : flag.choices())
+        EXPECT_THAT(flag.row().help, HasSubstr(std::string(choice))) << command->name() << " " << flag.name();
 }
 
 class OptionsProgram : public ProgramTest {};
@@ -108,14 +114,14 @@ TEST_F(Completions, OfBashKnowCommandsOptionsAndFiles) {
 }
 
 TEST_F(Completions, OfAllShellsHaveAllCommandsAndOptions) {
-  const auto app = described();
+  const auto commands = cli::described_commands();
   for (const std::string shell : {"bash", "zsh", "fish"}) {
     const Outcome o = quire("completions " + shell);
     ASSERT_EQ(o.code, 0);
-    for (const CLI::App* const command : app->get_subcommands({})) {
-      EXPECT_THAT(o.out, HasSubstr(command->get_name())) << shell;
-      for (const OptionRow& row : cli::option_rows(*command))
-        for (const std::string& name : row.names)
+    for (const auto& command : commands) {
+      EXPECT_THAT(o.out, HasSubstr(command->name())) << shell;
+      for (const Flag& flag : command->rows())
+        for (const std::string& name : flag.row().names)
           if (name.starts_with("--")) {
             EXPECT_THAT(o.out, HasSubstr(name.substr(2))) << shell;
           }

@@ -189,7 +189,7 @@ TEST_F(Quantize, RefusesWithOneLine) {
       {in + " " + path("no/such/folder/out.gguf") + q8, "No such file or directory"},
       {in + " " + in + q8, "is the input itself"},
       {in + " " + path("./in.gguf") + q8, "is the input itself"},
-      {in + " " + out + q8 + " --threads -1", "--threads -1: must be 1 to 1024"},
+      {in + " " + out + q8 + " --threads -1", "--threads -1: must be between 0 and 1024"},
       {in + " " + out + q8 + " --head-type nvfp4", "--head-type nvfp4 is not supported"},
       {in + " " + out + q8 + " --tensor ffn_up", "--tensor ffn_up: give REGEX=TYPE"},
       {in + " " + out + q8 + " --tensor =q8_0", "--tensor =q8_0: give REGEX=TYPE"},

@@ -3,15 +3,16 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "cli/parse.h"
+
 namespace quire::cli {
 namespace {
 
 Result<SpeculativeOptions> parse(std::vector<std::string> arguments) {
-  CLI::App app;
+  Flags rows("test", "");
   SpeculativeFlags flags;
-  flags.add(app);
-  std::reverse(arguments.begin(), arguments.end());
-  app.parse(arguments);
+  flags.add(rows);
+  QUIRE_TRY([[maybe_unused]] const Asked asked, cli::parse({&rows}, std::move(arguments)));
   return flags.parsed();
 }
 std::string refusal(std::vector<std::string> arguments) {

@@ -83,7 +83,7 @@ TEST_F(ConvertCommand, RefusesFolders) {
   EXPECT_EQ(absent.err, "quire: /none: no such folder\n");
   EXPECT_THAT(shell(QUIRE_PROGRAM " convert " + folder_.path("config.json") + " x.gguf").err,
               HasSubstr("is not a folder"));
-  expect_refused("type", "--outtype 'q8_0': choose auto", "--outtype q8_0");
+  expect_refused("type", "--outtype q8_0: must be auto, bf16, f16 or f32", "--outtype q8_0");
   expect_refused("size", "'12X' is not a size", "--split-max-size 12X");
   expect_refused("no size", "'0G' is not a size", "--split-max-size 0G");
   folder_.remove("tokenizer.json");

@@ -98,7 +98,7 @@ TEST_F(HubProgram, RefusesWhatItCannotDo) {
     expect_refused(std::string("pull org/real --hub ") + hub + " --token-file " + path("in-token"),
                    "a token is not sent without TLS");
   expect_refused("pull org/real --token-file " + write("in-token", "two words") + to, "a token is one line");
-  expect_refused("pull org/real --hub-connections 0" + to, "must be 1 to 64");
+  expect_refused("pull org/real --hub-connections 0" + to, "must be between 1 and 64");
   expect_refused("run -m hf:org/none hello" + to, "nothing of this name (404)");
   expect_refused("run nothing-of-the-cache hello" + to, "nothing-of-the-cache: No such file or directory");
   expect_refused("run " + path("none") + " hello" + to, "none: No such file or directory");

@@ -1,7 +1,7 @@
 // A conversation: what was said, as a chat template wants it and as a file.
 #pragma once
 
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
 

@@ -1,6 +1,7 @@
 #include "cli/chat/local_partner.h"
 
 #include <limits>
+#include <nlohmann/json.hpp>
 
 #include "cli/display.h"
 #include "core/escape.h"
@@ -22,7 +23,7 @@ std::string LocalPartner::about() const {
       "  device               {}\n"
       "  fingerprint          {}\n",
       name(), escaped(options_.model.model, 200), c.architecture, c.layers, human_bytes(model_->file.tensor_bytes()),
-      options_.model.device, engine_->fingerprint());
+      options_.model.device_name(), engine_->fingerprint());
 }
 
 Result<std::string> LocalPartner::chat_template() const {

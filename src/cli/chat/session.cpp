@@ -2,6 +2,7 @@
 
 #include "cli/chat/history_store.h"
 #include "cli/options.h"
+#include "cli/text_input.h"
 #include "core/escape.h"
 #include "core/output.h"
 #include "tokenizer/unicode.h"

@@ -12,6 +12,7 @@
 #include "cli/snapshot/child.h"
 #include "cli/snapshot/gates.h"
 #include "cli/snapshot/hardware.h"
+#include "cli/text_input.h"
 #include "core/cpu.h"
 #include "core/progress.h"
 
@@ -293,7 +294,7 @@ Result<Snapshot> Taking::run() {
   s_.program = "quire " QUIRE_VERSION;
   s_.time = now_text();
   s_.model = o_.has_model() ? std::filesystem::path(o_.source.name()).filename().string() : "";
-  s_.device = o_.model.device;
+  s_.device = o_.model.device_name();
   s_.threads = o_.model.threads > 0 ? o_.model.threads : available_cpus();
   s_.quick = o_.quick;
   machine();
@@ -339,9 +340,9 @@ Status check_parts(std::span<const std::string> names) {
 
 Result<SpeedOptions> TakeOptions::speed() const {
   SpeedOptions s{.quick = quick};
-  QUIRE_TRY(s.engine.device, model.parsed_device());
+  QUIRE_TRY(s.engine.device, model.checked_device());
   QUIRE_TRY(s.engine.kernels, model.parsed_kernels());
-  QUIRE_TRY(s.engine.kv_cache, kv_cache.parsed());
+  s.engine.kv_cache = kv_cache.type;
   s.engine.gpu = model.gpu;
   s.engine.threads = model.threads;
   return s;
@@ -362,11 +363,11 @@ std::vector<std::string> TakeOptions::arguments() const {
     if (source.synth.vocab) add("--vocab", std::to_string(*source.synth.vocab));
     if (source.synth.mtp) all.emplace_back("--mtp");
   }
-  add("--device", model.device);
+  add("--device", model.device_name());
   if (model.gpu > 0) add("--gpu", std::to_string(model.gpu));
   if (model.threads > 0) add("--threads", std::to_string(model.threads));
   for (const std::string& k : model.kernels) add("--kernel", k);
-  add("--kv-cache-dtype", kv_cache.type);
+  add("--kv-cache-dtype", name_of(kKvCacheTypes, kv_cache.type));
   return all;
 }
 
