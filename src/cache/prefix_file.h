@@ -28,16 +28,16 @@ struct PrefixFileOwner {
   int64_t vocab = 0;
 };
 
-// Kinds of memory that hold what was computed of sequences: on the device, and the host's pages that blocks and states may
-// have left for. A page is as large as a block.
+// Kinds of memory that hold what was computed of sequences: on the device, and the host's pages that blocks and states
+// may have left for. A page is as large as a block.
 enum class CachePool : uint8_t { kBlocks, kWindows, kStates, kPages };
 
 // That memory. Contents are bytes in its own layout.
 class CacheMemory {
  public:
   virtual ~CacheMemory() = default;
-  // `to` and `from`: the entries' bytes one after the other, of the last one perhaps less. Nothing is read or written of
-  // entries that are negative.
+  // `to` and `from`: the entries' bytes one after the other, of the last one perhaps less. Nothing is read or written
+  // of entries that are negative.
   virtual Status read(CachePool pool, std::span<const int32_t> entries, std::span<std::byte> to) = 0;
   virtual Status write(CachePool pool, std::span<const int32_t> entries, std::span<const std::byte> from) = 0;
 };

@@ -12,7 +12,7 @@ namespace quire {
 // system does not say.
 int64_t available_memory();
 
-// How many bytes of a range of whole pages, that begins with one, are backed by memory now. 0 if the system does not say.
+// How many bytes of a range of whole pages are backed by memory now. 0 if the system does not say.
 int64_t resident_memory(std::span<std::byte> pages);
 
 }  // namespace quire

@@ -1,5 +1,5 @@
-// What computes steps: memory, and a queue of work that is carried out in order. The CPU is one, and so is a GPU. What a
-// step is made of, when it is copied and what comes back is written once over them (engine/step_backend.h).
+// What computes steps: memory, and a queue of work that is carried out in order. The CPU is one, and so is a GPU. What
+// a step is made of, when it is copied and what comes back is written once over them (engine/step_backend.h).
 #pragma once
 
 #include <functional>
@@ -65,8 +65,8 @@ class ComputeDevice {
   // Whether the host can read and write its memory as its own.
   virtual bool is_host() const = 0;
 
-  // kOwn is the device's and holds zeros; kScratch is the same, not cleared; kHost is the host's memory, which copies to
-  // and from the device reach at full speed. An error says what it was for: `what`.
+  // kOwn is the device's and holds zeros; kScratch is the same, not cleared; kHost is the host's memory, which copies
+  // to and from the device reach at full speed. An error says what it was for: `what`.
   enum class Where : uint8_t { kOwn, kScratch, kHost };
   virtual Result<DeviceMemory> allocate(Where where, int64_t bytes, std::string_view what) = 0;
   // How much of a kOwn memory there really is.
@@ -83,21 +83,21 @@ class ComputeDevice {
   // An error if so much scratch memory cannot be had.
   virtual Status check_scratch(const StepCapacity&, int64_t /*bytes*/) const { return {}; }
   virtual void set_scratch(std::span<std::byte> memory) = 0;
-  // What follows is asked of devices that are not the host's. What the device itself takes for steps of such a capacity:
+  // What follows is asked of devices that are not the host's. What they themselves take for steps of such a capacity:
   virtual int64_t overhead_bytes(const StepCapacity&) const { return 0; }
   // Goes through these steps without computing them: an error where something in them cannot be computed.
   virtual Status rehearse(std::span<const StepShape>) { return {}; }
   // What is left for caches, once all else is allocated. The host's are as large as the options say.
   virtual Result<DeviceRoom> room(const StepCapacity&) { return DeviceRoom{}; }
 
-  // All memory is allocated: from here on what is enqueued, read() and write() touch it, and nothing else. Prepares steps
-  // that come again and again; says what it made.
+  // All memory is allocated: from here on what is enqueued, read() and write() touch it, and nothing else. Prepares
+  // steps that come again and again; says what it made.
   virtual std::string start(const StepCapacity&) = 0;
 
   // Enqueued, and carried out in this order.
   virtual void copy(std::byte* to, const std::byte* from, int64_t bytes, std::string_view what) = 0;
-  // The list must last until it is carried out. `before`: what marked the end of the step before, where one may be under
-  // way.
+  // The list must last until it is carried out. `before`: what marked the end of the step before, where one may be
+  // under way.
   virtual void move(std::span<const DeviceMove> moves, std::optional<Fence> before) = 0;
   // `padded`: the step with the padding of pad_step(), where it may be one that was captured (replayable()).
   virtual void run(const StepShape& shape, const StepShape& padded, StepPart part) = 0;

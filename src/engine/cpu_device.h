@@ -1,5 +1,5 @@
-// The CPU as a device: the fast kernels or the references. A thread of its own carries out what is enqueued, so that the
-// next step is planned meanwhile.
+// The CPU as a device: the fast kernels or the references. A thread of its own carries out what is enqueued, so that
+// the next step is planned meanwhile.
 #pragma once
 
 #include <array>

@@ -125,8 +125,8 @@ cudaGraphExec_t CudaDevice::graph_of(const GraphSize& size) {
   return graphs_.find_or_capture(context_.stream, size, [this](const GraphSize& s) { return capture(s); });
 }
 
-// By the graph of such a step, or kernel by kernel if there is none. The sampling of a step with masks, which comes when
-// they do, has none.
+// By the graph of such a step, or kernel by kernel if there is none. The sampling of a step with masks, which comes
+// when they do, has none.
 void CudaDevice::run(const StepShape& shape, const StepShape& padded, StepPart part) {
   use_gpu();
   if (part == StepPart::kSampling) {
@@ -189,9 +189,9 @@ bool CudaDevice::idle() {
   return asked == cudaSuccess;
 }
 
-// What the driver refused before anything ran (a launch's shape, a missing resource) leaves the GPU sound. What a kernel
-// did (an illegal address, a trap, an uncorrectable memory error) is told by every later call, and stays until the
-// process ends. So the GPU is asked, and no table of codes.
+// What the driver refused before anything ran (a launch's shape, a missing resource) leaves the GPU sound. What a
+// kernel did (an illegal address, a trap, an uncorrectable memory error) is told by every later call, and stays until
+// the process ends. So the GPU is asked, and no table of codes.
 bool CudaDevice::is_sound() {
   use_gpu();
   return cudaStreamSynchronize(context_.stream) == cudaSuccess;

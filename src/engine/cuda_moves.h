@@ -16,9 +16,9 @@ class CudaMoves {
   CudaMoves& operator=(const CudaMoves&) = delete;
   ~CudaMoves();
   Status create();  // of the current device
-  // Enqueues them, in this order, and lets what follows in the context's stream wait for them. From the first one on that
-  // is delayed they wait for `before_end`, the event that ends the step before. Of steps before that one none is under
-  // way.
+  // Enqueues them, in this order, and lets what follows in the context's stream wait for them. From the first one on
+  // that is delayed they wait for `before_end`, the event that ends the step before. Of steps before that one none is
+  // under way.
   void enqueue(cuda::Context& context, std::span<const DeviceMove> moves, cudaEvent_t before_end);
 
  private:

@@ -34,10 +34,10 @@ StepShape pad_step(const StepLayout& layout, std::byte* base, const StepShape& s
 // sampled. Its launches depend on few numbers.
 bool replayable(const StepShape& shape);
 
-// What no step takes more scratch memory than: all sequences read prompts, or all generate, with any number of drafts up
-// to `most_drafts`. What operators take grows with the rows of either kind, with the segments and with the rows of the
-// longest one; rows of generated tokens, which have kernels of their own, are computed by themselves; and keys are fewer
-// where each sequence has more rows.
+// What no step takes more scratch memory than: all sequences read prompts, or all generate, with any number of drafts
+// up to `most_drafts`. What operators take grows with the rows of either kind, with the segments and with the rows of
+// the longest one; rows of generated tokens, which have kernels of their own, are computed by themselves; and keys are
+// fewer where each sequence has more rows.
 std::vector<StepShape> largest_steps(const StepCapacity& capacity, int32_t most_drafts);
 
 // All that such steps without drafts can come to, the largest first.

@@ -129,17 +129,17 @@ struct StepPlan {
 };
 
 // Policy:
-// 1. Running sequences advance in order of admission: a generated token each, and prompts in chunks that end on 64-token
-//    boundaries (or at the prompt's end) while the token budget lasts; decodes count first.
-// 2. Blocks are taken as tokens are written. When none is left, those of the youngest sequence go to the host, last ones
-//    first and no more than needed; while a block of it is there it does not run. If the host is full as well,
+// 1. Running sequences advance in order of admission: a generated token each, and prompts in chunks that end on
+//    64-token boundaries (or at the prompt's end) while the token budget lasts; decodes count first.
+// 2. Blocks are taken as tokens are written. When none is left, those of the youngest sequence go to the host, last
+//    ones first and no more than needed; while a block of it is there it does not run. If the host is full as well,
 //    younger sequences pause.
 // 3. A younger sequence gets a block only if all older ones, one after the other, could still run to their end with
 //    what the younger ones then have on device and host together. So the oldest never pauses, and everybody ends.
-// 4. Sequences that were swapped out resume, the oldest first, once their blocks fit beside one more for each that runs.
+// 4. Sequences that were swapped out resume, the oldest first, once their blocks fit beside one more for each runner.
 // 5. Only when nobody is swapped out, pauses or was held back are waiting requests admitted, while there is a place, a
-//    state slot, all window blocks that it can come to hold, so that these never run short, and room *now* for the
-//    whole prompt beside the rest of the running ones' prompts. One that is deferred lets others pass. Clients take
+//    state slot, all window blocks that it can come to hold, so that these never run short, and room *now* for
+//    the whole prompt beside the rest of the running ones' prompts. One that is deferred lets others pass. Clients take
 //    turns: first those with a request of the best priority, of them those with the fewest requests running, then those
 //    that the cache helps, then those that have waited longest since one of theirs was admitted. Of a client's own
 //    requests: by priority, those that the cache helps before the others, then in order of arrival. But whoever has

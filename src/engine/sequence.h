@@ -77,8 +77,8 @@ struct PromptResults {
 // The life of a sequence:
 //   waiting   from Engine::submit on. It has its prompt, and nothing of the caches.
 //   running   from Engine::admit_planned on, when a plan says so. It has a batch slot, a state slot and blocks. Steps
-//             compute its prompt in chunks and then one token after the other. `planned` runs ahead of what is committed by the
-//             steps in flight: a step may be planned before the token that the step before it samples is known.
+//             compute its prompt in chunks and then one token after the other. `planned` runs ahead of what is
+//             committed by the steps in flight: a step may be planned before the token that it goes on from is known.
 //   finished  its end is told, and nothing more of it is planned. Steps in flight may still compute rows of it.
 //   gone      no step in flight has rows of it: what it holds returns, and it is destroyed.
 struct Sequence {

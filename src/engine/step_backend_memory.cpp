@@ -17,8 +17,8 @@ double gib(int64_t bytes) {
   return static_cast<double>(bytes) / (1 << 30);
 }
 
-// The rows of a step's segments, as largest_steps() means them: positions at the end of the context, and generated tokens
-// with as many drafts as there are rows for.
+// The rows of a step's segments, as largest_steps() means them: positions at the end of the context, and generated
+// tokens with as many drafts as there are rows for.
 std::vector<Segment> segments_of(const StepShape& shape, int32_t context) {
   std::vector<Segment> segments(static_cast<size_t>(shape.segments));
   int32_t row = 0, drafts = shape.logit_rows - shape.segments;
@@ -179,7 +179,8 @@ Status StepBackend::allocate_caches() {
   return {};
 }
 
-// Scratch memory of the largest steps. On a device that is the host's, operators look at segments and at what is sampled.
+// Scratch memory of the largest steps. On a device that is the host's, operators look at segments and at what is
+// sampled.
 Result<int64_t> StepBackend::measure() {
   if (caches_.data() == nullptr) views_ = CacheViews(options_.cache_shape(model_->model->config()), nullptr, {1, 1, 1});
   int64_t needed = 0;

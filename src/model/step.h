@@ -150,8 +150,8 @@ struct DraftBatch {
 
 // One of StepArrays: a row of the table that all else about it follows from. A new array is a member above and a row.
 struct StepArrayRow {
-  // When it comes to the backend: with the step, once it has been written behind Backend::submit(), or never, because the
-  // host's copy is read.
+  // When it comes to the backend: with the step, once it has been written behind Backend::submit(), or never, because
+  // the host's copy is read.
   enum class Copied : uint8_t { kWithStep, kLater, kNever };
 
   void (*set)(StepArrays& arrays, std::byte* at);

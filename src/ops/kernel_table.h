@@ -1,5 +1,5 @@
-// How an operator's table of kernels is put together from rows: those that every program has, and those of a GPU, which a
-// program compiled without CUDA leaves out.
+// How an operator's table of kernels is put together from rows: those that every program has, and those of a GPU, which
+// a program compiled without CUDA leaves out.
 #pragma once
 
 #include <array>
@@ -21,8 +21,8 @@ consteval std::array<Kernel<Args>, kCount> kernel_rows(const Kernel<Args> (&rows
   return std::to_array(rows);
 }
 
-// Rows that only a program compiled with CUDA has. In another one the table is empty: evaluated while compiling, the rows
-// leave no reference to kernels that are not there.
+// Rows that only a program compiled with CUDA has. In another one the table is empty: evaluated while compiling, the
+// rows leave no reference to kernels that are not there.
 template <class Args, size_t kCount>
 consteval auto cuda_rows(const std::array<Kernel<Args>, kCount>& rows) {
   if constexpr (kHasCuda)
