@@ -37,7 +37,7 @@ void StepBackend::submit(int buffer, const StepShape& shape) {
   b.shape = shape;
   b.status = {};
   enqueue_pass(b);
-  if (shape.masks == 0) copy_results(b);
+  if (b.ready && shape.masks == 0) copy_results(b);
   note_status(b);
   last_ = &b;
 }
@@ -50,6 +50,7 @@ void StepBackend::enqueue_pass(Buffer& b) {
   move(b);
   note_status(b);
   b.ready = b.status.ok();
+  if (!b.ready) return;  // the arrays on the device are those of the step before
   if (b.shape.masks == 0) return device_->run(b.shape, b.padded, StepPart::kAll);
   device_->run(b.shape, b.padded, StepPart::kBegin);
   if (b.shape.draft_passes > 0) copy_drafts(b);
