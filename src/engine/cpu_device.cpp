@@ -42,7 +42,7 @@ CpuDevice::CpuDevice(std::shared_ptr<const LoadedModel> model, const EngineOptio
     : model_(std::move(model)), options_(options), forced_(options.kernels), pool_(options.threads) {}
 
 CpuDevice::~CpuDevice() {
-  stop();
+  CpuDevice::stop();
 }
 
 // Addresses, which are backed by memory of zeros as they are first written.

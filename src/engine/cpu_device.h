@@ -41,14 +41,13 @@ class CpuDevice : public ComputeDevice {
   bool idle() override;
   Status read(std::span<std::byte> to, std::span<const std::byte* const> from) override;
   Status write(std::span<std::byte* const> to, std::span<const std::byte> from) override;
+  void stop() override;
   std::vector<ForcedCount> forced() const override;
 
  protected:
   // Around everything that touches memory of kind kOwn and kScratch; for tests that take it away in between.
   virtual void enter() {}
   virtual void leave() {}
-  // Ends the thread; what was enqueued and has not begun is not carried out.
-  void stop();
 
  private:
   struct Copy {

@@ -22,10 +22,14 @@ int64_t graphs_of(const StepCapacity& capacity, const EngineOptions& options) {
 }  // namespace
 
 CudaDevice::~CudaDevice() {
-  use_gpu();
-  if (context_.stream != nullptr) cudaStreamSynchronize(context_.stream);
+  CudaDevice::stop();
   for (const cudaEvent_t fence : fences_)
     if (fence != nullptr) cudaEventDestroy(fence);
+}
+
+void CudaDevice::stop() {
+  use_gpu();
+  if (context_.stream != nullptr) cudaStreamSynchronize(context_.stream);
 }
 
 Status CudaDevice::create() {

@@ -51,6 +51,7 @@ class CudaDevice final : public ComputeDevice {
   Result<double> seconds(Fence begin, Fence end) override;
   bool idle() override;
   bool is_sound() override;
+  void stop() override;
   Status read(std::span<std::byte> to, std::span<const std::byte* const> from) override;
   Status write(std::span<std::byte* const> to, std::span<const std::byte> from) override;
   // Of steps that are replayed, when they were captured.

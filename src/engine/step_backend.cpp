@@ -22,9 +22,9 @@ StepBackend::StepBackend(std::shared_ptr<const LoadedModel> model, const EngineO
       [this](const OpContext& ctx, const StepShape& shape, StepPart part) { compute(ctx, shape, part); });
 }
 
-// The device ends what is under way before the memory goes.
+// The memory goes before the device does; what is under way uses both.
 StepBackend::~StepBackend() {
-  device_.reset();
+  device_->stop();
 }
 
 void StepBackend::submit(int buffer, const StepShape& shape) {

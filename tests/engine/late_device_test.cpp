@@ -16,7 +16,6 @@ namespace {
 class LateDevice final : public CpuDevice {
  public:
   using CpuDevice::CpuDevice;
-  ~LateDevice() override { stop(); }
 
  private:
   void enter() override { std::this_thread::sleep_for(std::chrono::microseconds(200)); }

@@ -12,10 +12,6 @@ namespace {
 class ProtectedDevice final : public CpuDevice {
  public:
   using CpuDevice::CpuDevice;
-  ~ProtectedDevice() override {
-    stop();
-    protect(PROT_READ | PROT_WRITE);
-  }
   Result<DeviceMemory> allocate(Where where, int64_t bytes, std::string_view what) override {
     QUIRE_TRY(DeviceMemory memory, CpuDevice::allocate(where, bytes, what));
     if (where != Where::kHost) regions_.push_back(memory.span());
