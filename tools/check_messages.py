@@ -8,11 +8,19 @@ is sent to /v1/chat/completions/render, whose text must be what transformers' ap
 as its users write them: arguments of calls parsed, members without a value left out. The same conversation in the
 words of Messages, Responses and Ollama must have as many tokens. Where transformers refuses, the server must refuse.
 
+In four cases the server is meant to do otherwise, and each is checked and counted:
+    as text   a template that stops at arguments that were parsed gets their text, and the prompt must be that
+    filled    a template that stops at a message without content gets "" there, likewise
+    left out  transformers' text lacks a message whose role the template does not know: the server refuses the role
+    empty     transformers' text is empty: the server refuses to continue nothing
+
 Needs transformers and jinja2 (docs/testing.md); where they are missing it says so and is skipped.
 """
 
+import collections
 import json
 import pathlib
+import re
 import subprocess
 import sys
 import time
@@ -48,7 +56,7 @@ def calls(content, *ids):
     return turn if content is MISSING else turn | {"content": content}
 
 
-def result(call_id, text="rain"):
+def result(call_id, text="drizzle"):
     return {"role": "tool", "tool_call_id": call_id, "content": text}
 
 
@@ -69,16 +77,16 @@ CONVERSATIONS = {
                      user("And\n\nnow?\n")], False),
     "member of null in a call": ([user("Weather?"), calls(None, "call_1") | {"refusal": None, "name": None},
                                   result("call_1") | {"name": None}, user("Thanks")], True),
-    "two calls": ([user("Weather?"), calls(None, "call_1", "call_2"), result("call_1"), result("call_2", "sun")], True),
+    "two calls": ([user("Weather?"), calls(None, "call_1", "call_2"), result("call_1"), result("call_2", "sunshine")], True),
 }
 
 
-def given(messages):
-    """The messages as users of transformers write them."""
+def given(messages, parsed=True, filled=False):
+    """The messages as users of transformers write them: arguments parsed or as text, missing content left out or ""."""
     out = []
     for m in messages:
-        m = {k: v for k, v in m.items() if v is not None}
-        if "tool_calls" in m:
+        m = ({"content": ""} if filled else {}) | {k: v for k, v in m.items() if v is not None}
+        if parsed and "tool_calls" in m:
             m["tool_calls"] = [c | {"function": c["function"] | {"arguments": json.loads(c["function"]["arguments"])}}
                                for c in m["tool_calls"]]
         out.append(m)
@@ -170,32 +178,61 @@ class Server:
         self.process.wait(30)
 
 
-def transformers_text(template, messages, tools):
-    """The text, or None where the template refuses."""
+def transformers_text(template, messages, tools, **how):
+    """The text of messages given so, or None where the template refuses."""
     try:
-        rendered, _ = render_jinja_template([given(messages)], tools=[WEATHER] if tools else None,
+        rendered, _ = render_jinja_template([given(messages, **how)], tools=[WEATHER] if tools else None,
                                             chat_template=template, add_generation_prompt=True, **TOKENS)
         return rendered[0]
     except Exception:  # whatever a template raises
         return None
 
 
-def compare(server, template, name):
-    """Lines about what differs."""
+GIVEN_OTHERWISE = {"as text": {"parsed": False}, "filled": {"filled": True},
+                   "as text, filled": {"parsed": False, "filled": True}}
+
+
+def meant_refusal(error, messages, want):
+    """Which of the cases above a refusal is, or None."""
+    if not want.strip() and error["message"].startswith("the prompt is empty"):
+        return "empty"
+    unknown = re.match(r"'messages\[(\d+)\]\.role' is ", error["message"])
+    if unknown and messages[int(unknown[1])]["content"].strip() not in want:
+        return "left out"
+    return None
+
+
+def compare(server, template, name, meant):
+    """Lines about what differs; what differs and is meant to is counted in `meant`."""
     messages, tools = CONVERSATIONS[name]
+    others = (as_anthropic, as_responses, as_ollama)
     want = transformers_text(template, messages, tools)
     body = {"model": "demo", "messages": messages} | ({"tools": [WEATHER]} if tools else {})
     status, answer = server.post("/v1/chat/completions/render", body)
     if want is None:
-        return [] if status == 400 else [f"transformers refuses, the server says {status}"]
+        if status == 400:
+            return []
+        for case, how in GIVEN_OTHERWISE.items():
+            want = transformers_text(template, messages, tools, **how)
+            if want is not None:
+                meant[case] += 1
+                if "parsed" in how:  # the server writes the text of what Messages and Ollama send parsed
+                    others = (as_responses,)
+                break
+        else:
+            return [f"transformers refuses, the server says {status}"]
     if status != 200:
-        return [f"the server says {status}: {answer}"]
+        case = meant_refusal(answer["error"], messages, want)
+        if case is None:
+            return [f"the server says {status}: {answer}"]
+        meant[case] += 1
+        return []
     ids = answer["token_ids"]
     got = server.post("/detokenize", {"tokens": ids})[1]["prompt"]
     if got != want:
         return [f"chat: {got!r}\n    transformers: {want!r}"]
     problems = []
-    for translate in (as_anthropic, as_responses, as_ollama):
+    for translate in others:
         path, body, count_of = translate(messages, tools)
         status, answer = server.post(path, body)
         count = count_of(answer) if status == 200 else f"{status}: {answer}"
@@ -208,6 +245,7 @@ def main():
     program = pathlib.Path(sys.argv[1]).resolve()
     templates = [pathlib.Path(p) for p in sys.argv[2:]] or sorted((ROOT / "tests/data/templates").glob("*.jinja"))
     differ = compared = 0
+    meant = collections.Counter()
     started = time.monotonic()
     for path in templates:
         server = Server(program, path)
@@ -218,12 +256,13 @@ def main():
                 continue
             for name in CONVERSATIONS:
                 compared += 1
-                for problem in compare(server, path.read_text(), name):
+                for problem in compare(server, path.read_text(), name, meant):
                     differ += 1
                     print(f"{path.name}, {name}: {problem}")
         finally:
             server.close()
-    print(f"{compared} conversations, {len(templates)} templates, {differ} differences, "
+    cases = ", ".join(f"{n} {case}" for case, n in sorted(meant.items())) or "none"
+    print(f"{compared} conversations, {len(templates)} templates, {differ} differences (meant: {cases}), "
           f"{time.monotonic() - started:.0f} s")
     sys.exit(1 if differ else 0)
 

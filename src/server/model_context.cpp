@@ -106,7 +106,8 @@ CallArguments ModelContext::probe_call_arguments() const {
 // With few steps for each: templates come from strangers.
 Result<TemplateNeeds> ModelContext::probe_needs() const {
   QUIRE_TRY(const ChatTemplate trial, ChatTemplate::parse(template_source_, {.max_steps = 100'000}));
-  return TemplateNeeds::probe([&](const Json& messages) { return trial.render(messages, Json(), template_options()); });
+  return TemplateNeeds::probe([&](const Json& messages) { return trial.render(messages, Json(), template_options()); },
+                              options_.limits.call_arguments);
 }
 
 namespace {

@@ -13,10 +13,11 @@ Json message(const char* role, const char* content) {
   return {{"role", role}, {"content", content}};
 }
 
-Json call_without_content() {
+Json call_without_content(CallArguments takes) {
   Json m = {{"role", "assistant"}};
+  const Json arguments = takes.objects ? Json::object() : Json("{}");
   m["tool_calls"] = {
-      {{"id", "abcdefghi"}, {"type", "function"}, {"function", {{"name", "f"}, {"arguments", Json::object()}}}}};
+      {{"id", "abcdefghi"}, {"type", "function"}, {"function", {{"name", "f"}, {"arguments", arguments}}}}};
   return m;
 }
 
@@ -43,7 +44,7 @@ void take_reasoning(Json& m, const std::string& wanted) {
 
 }  // namespace
 
-TemplateNeeds TemplateNeeds::probe(const Render& render) {
+TemplateNeeds TemplateNeeds::probe(const Render& render, CallArguments takes) {
   const Json system = message("system", "s"), user = message("user", "u"), answer = message("assistant", "a"),
              marked = message("system", kMarker);
   const auto prints = [&](const Json& messages) {
@@ -57,14 +58,14 @@ TemplateNeeds TemplateNeeds::probe(const Render& render) {
                            prints({user, answer, marked, user}) && prints({system, user, answer, user, marked});
   if (render(Json::array({user})).ok())
     needs.no_user_ = render(Json::array({system})).ok() && render(Json::array({system, answer})).ok();
-  Json with_content = call_without_content();
+  Json with_content = call_without_content(takes);
   with_content["content"] = "";
   if (render({user, with_content, tool_result()}).ok()) {
-    const Result<RenderedPrompt> without = render({user, call_without_content(), tool_result()});
+    const Result<RenderedPrompt> without = render({user, call_without_content(takes), tool_result()});
     needs.content_may_be_missing_ = without.ok() && without->text.find("None") == std::string::npos;
   }
   for (const char* const name : kReasoning) {
-    Json thought = message("assistant", "a"), called = call_without_content();
+    Json thought = message("assistant", "a"), called = call_without_content(takes);
     thought[name] = called[name] = kMarker;
     called["content"] = "";
     if (!prints({user, called, tool_result()}) && !prints({user, thought}) && !prints({user, thought, user})) continue;

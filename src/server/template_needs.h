@@ -6,6 +6,7 @@
 #include <string>
 
 #include "server/protocol/conversation.h"
+#include "server/protocol/generation_params.h"
 #include "tokenizer/chat_template.h"
 
 namespace quire::server {
@@ -13,7 +14,8 @@ namespace quire::server {
 class TemplateNeeds {
  public:
   using Render = std::function<Result<RenderedPrompt>(const Json& messages)>;
-  static TemplateNeeds probe(const Render& render);
+  // `takes`: the form of arguments that the template does not refuse.
+  static TemplateNeeds probe(const Render& render, CallArguments takes = {});
 
   // Changes a conversation so that the template takes it, and as little as possible:
   // - System messages behind other ones become part of the first one, in order, with an empty line between them, where

@@ -13,8 +13,8 @@ using testing::HasSubstr;
 
 class Needs : public testing::Test {
  protected:
-  explicit Needs(const char* source) : chat_(std::move(ChatTemplate::parse(source)).value()) {
-    needs_ = TemplateNeeds::probe([this](const Json& m) { return chat_.render(m, Json(), {}); });
+  explicit Needs(const char* source, CallArguments takes = {}) : chat_(std::move(ChatTemplate::parse(source)).value()) {
+    needs_ = TemplateNeeds::probe([this](const Json& m) { return chat_.render(m, Json(), {}); }, takes);
   }
   std::string render(const char* messages) {
     conversation_.messages = JsonDocument(Json::parse(messages));
@@ -137,6 +137,27 @@ TEST_F(Silent, NothingIsLeftOut) {
   EXPECT_EQ(
       render(R"([{"role":"system","content":"a"},{"role":"user","content":"u"},{"role":"system","content":"b"}])"),
       "[a\n\nb]<user>u");
+}
+
+// As DeepSeek's: the text of arguments is put into the template's own, and a call stands behind a content.
+class ArgumentsAsText : public Needs {
+ public:
+  ArgumentsAsText()
+      : Needs(
+            "{%- for m in messages -%}<{{ m.role }}>{{ m['content'] + '' }}"
+            "{%- for c in m.tool_calls or [] -%}{{ '!' + c.function.arguments }}{%- endfor -%}{%- endfor -%}",
+            {.objects = false, .texts = true}) {}
+};
+
+TEST_F(ArgumentsAsText, AContentThatIsMissingIsEmpty) {
+  const char* const kWant = R"(<user>u<assistant>!{"a":1}<tool>r)";
+  for (const char* const content : {"", R"("content":null,)", R"("content":"",)"})
+    EXPECT_EQ(render((R"([{"role":"user","content":"u"},{"role":"assistant",)" + std::string(content) +
+                      R"("tool_calls":[{"function":{"name":"f","arguments":"{\"a\":1}"}}]},
+                         {"role":"tool","content":"r"}])")
+                         .c_str()),
+              kWant)
+        << content;
 }
 
 // A template that never ends costs the server a moment at its start.
