@@ -77,7 +77,8 @@ CONVERSATIONS = {
                      user("And\n\nnow?\n")], False),
     "member of null in a call": ([user("Weather?"), calls(None, "call_1") | {"refusal": None, "name": None},
                                   result("call_1") | {"name": None}, user("Thanks")], True),
-    "two calls": ([user("Weather?"), calls(None, "call_1", "call_2"), result("call_1"), result("call_2", "sunshine")], True),
+    "two calls": ([user("Weather?"), calls(None, "call_1", "call_2"), result("call_1"), result("call_2", "sunshine")],
+                  True),
 }
 
 
@@ -206,27 +207,24 @@ def compare(server, template, name, meant):
     """Lines about what differs; what differs and is meant to is counted in `meant`."""
     messages, tools = CONVERSATIONS[name]
     others = (as_anthropic, as_responses, as_ollama)
-    want = transformers_text(template, messages, tools)
+    given_as, want = None, transformers_text(template, messages, tools)
     body = {"model": "demo", "messages": messages} | ({"tools": [WEATHER]} if tools else {})
     status, answer = server.post("/v1/chat/completions/render", body)
+    for case, how in GIVEN_OTHERWISE.items():
+        if want is None:
+            given_as, want = case, transformers_text(template, messages, tools, **how)
     if want is None:
-        if status == 400:
-            return []
-        for case, how in GIVEN_OTHERWISE.items():
-            want = transformers_text(template, messages, tools, **how)
-            if want is not None:
-                meant[case] += 1
-                if "parsed" in how:  # the server writes the text of what Messages and Ollama send parsed
-                    others = (as_responses,)
-                break
-        else:
-            return [f"transformers refuses, the server says {status}"]
+        return [] if status == 400 else [f"transformers refuses, the server says {status}"]
     if status != 200:
         case = meant_refusal(answer["error"], messages, want)
         if case is None:
             return [f"the server says {status}: {answer}"]
         meant[case] += 1
         return []
+    if given_as is not None:
+        meant[given_as] += 1
+    if given_as is not None and "as text" in given_as:
+        others = (as_responses,)  # the server writes the text of what Messages and Ollama send parsed
     ids = answer["token_ids"]
     got = server.post("/detokenize", {"tokens": ids})[1]["prompt"]
     if got != want:

@@ -112,7 +112,7 @@ class ComputeDevice {
   virtual bool idle() = 0;                                     // nothing is under way
   // Whether it still computes, after an error.
   virtual bool is_sound() { return true; }
-  // Ends what is under way, and gives up what has not begun. Nothing is enqueued after it; memory may be freed.
+  // What was enqueued has ended or never begins. Nothing is enqueued after it, and memory may be freed.
   virtual void stop() = 0;
 
   // While nothing is under way: from and to memory of the device, `from` and `to` as many pieces of one size.

@@ -15,7 +15,7 @@ class TemplateNeeds {
  public:
   using Render = std::function<Result<RenderedPrompt>(const Json& messages)>;
   // `takes`: the form of arguments that the template does not refuse.
-  static TemplateNeeds probe(const Render& render, CallArguments takes = {});
+  static TemplateNeeds probe(const Render& render, CallArguments takes);
 
   // Changes a conversation so that the template takes it, and as little as possible:
   // - System messages behind other ones become part of the first one, in order, with an empty line between them, where

@@ -166,7 +166,7 @@ TEST(TemplateNeeds, AskingIsBounded) {
       std::move(ChatTemplate::parse("{% for i in range(100000) %}{% for j in range(100000) %}{% endfor %}{% endfor %}",
                                     {.max_steps = 100'000}))
           .value();
-  const TemplateNeeds needs = TemplateNeeds::probe([&](const Json& m) { return chat.render(m, Json(), {}); });
+  const TemplateNeeds needs = TemplateNeeds::probe([&](const Json& m) { return chat.render(m, Json(), {}); }, {});
   Conversation c;
   c.messages = JsonDocument(Json::parse(R"([{"role":"user","content":"u"},{"role":"system","content":"b"}])"));
   needs.fit(c);
