@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <csignal>
 #include <filesystem>
 
 #include "server/serve_program.h"
@@ -108,6 +109,7 @@ TEST_F(Running, ASighupEndsItWhereThereIsNothingToOpenAnew) {
 }
 
 TEST_F(Running, ASecondSignalEndsItWhileItDrains) {
+  std::signal(SIGINT, SIG_DFL);  // a shell's background job ignores it, and so would what the job starts
   start("-c 512 --no-access-log --drain-timeout 3600");
   Client c(port_);
   c.send(post("/v1/completions", kLongAnswers));
