@@ -204,7 +204,8 @@ TEST(ServerEmbeddings, WaitInTheQueue) {
   Client busy(s.port()), waiting(s.port());
   const Json endless = {{"prompt", "a"}, {"max_tokens", 1900}, {"ignore_eos", true}, {"stream", true}};
   busy.send(post("/v1/completions", endless));
-  busy.receive(60, true);
+  // A stream's head is written before its request runs: until then the request itself is what waits in the queue.
+  busy.receive_until([](const std::string& r) { return r.find("data: ") != std::string::npos; }, 60);
   waiting.send(post("/v1/embeddings", input));
   ASSERT_TRUE(eventually([&] { return s.metric("vllm:num_requests_waiting{model_name=\"demo\",engine=\"0\"}") >= 1; }));
   EXPECT_EQ(ask(s.port(), post("/v1/embeddings", input)).status, 429);
