@@ -67,11 +67,4 @@ class BlockTable {
   int32_t first_ = 0;
 };
 
-// What stands for the blocks that a table of windows holds no more: kernels walk keys in groups cut at absolute
-// positions, so they may read a few that lie before a window, and give them no weight. The block behind the pool's,
-// which nobody owns and nobody writes, so that what is multiplied by nothing is a number.
-inline int32_t window_filler(const BlockPool& windows) {
-  return windows.total();
-}
-
 }  // namespace quire

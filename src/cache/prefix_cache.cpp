@@ -18,13 +18,14 @@ std::string_view prefix_miss_name(PrefixMiss m) {
   return kNames[static_cast<size_t>(m)];
 }
 
-PrefixCache::PrefixCache(BlockPool& blocks, StatePool& slots, int32_t states, HostTier* host, const Windows& windows)
-    : blocks_(blocks), slots_(slots), max_states_(states), host_(host), windows_(windows) {
+PrefixCache::PrefixCache(BlockPool& blocks, StatePool& slots, int32_t states, HostTier* host,
+                         std::vector<Windows> windows)
+    : blocks_(blocks), slots_(slots), max_states_(states), host_(host) {
   const int32_t pages = host != nullptr ? host->total() : 0;
   const auto most = static_cast<size_t>((blocks.total() + pages) / kChunkBlocks);
   nodes_.resize(most + 1);
   uses_.resize(most + 1);
-  if (has_windows()) window_blocks_.resize(most + 1);
+  for (const Windows& w : windows) windows_.push_back({w.blocks, w.tokens, std::vector<WindowBlocks>(most + 1)});
   for (size_t i = most; i > 0; --i) {
     nodes_[i].next_in_bucket = free_node_;
     free_node_ = static_cast<int32_t>(i);
@@ -91,12 +92,8 @@ int32_t PrefixCache::resumable(int32_t node) const {
   for (int32_t i = node; i != kRoot; i = at(i).parent) {
     if (recurrent() && !at(i).has_state()) continue;
     int32_t broken = -1;
-    for (int32_t j = i; has_windows() && broken < 0 && j != kRoot; j = at(j).parent) {
-      const int64_t first = first_window(i), own = int64_t{at(j).depth - 1} * kChunkBlocks;
-      if (own + kChunkBlocks <= first) break;
-      for (int b = kChunkBlocks; b-- > 0 && own + b >= first && broken < 0;)
-        if (!has_window(j, b)) broken = j;
-    }
+    for (const WindowPool& w : windows_)
+      if (broken < 0) broken = broken_window(w, i);
     if (broken < 0) return i;
     i = broken;
   }
@@ -124,9 +121,9 @@ PrefixCache::Miss PrefixCache::explain(const Prompt& p, const Match& m) const {
   return {PrefixMiss::kDiverged, m.blocks + along};
 }
 
-StateSlot PrefixCache::take(const Match& m, BlockTable& table, BlockTable* windows) {
-  append_path(m.node, table, false);
-  if (windows != nullptr && has_windows()) take_windows(m.node, *windows);
+StateSlot PrefixCache::take(const Match& m, std::span<BlockTable> tables) {
+  append_path(m.node, tables[kKvPool], false);
+  for (size_t w = 0; w < windows_.size(); ++w) take_windows(windows_[w], m.node, tables[1 + w]);
   for (int32_t i = m.node; i != kRoot; i = at(i).parent) at(i).pinned = step_;
   touch_path(m.node);
   if (!recurrent()) return {};
@@ -149,14 +146,15 @@ void PrefixCache::append_path(int32_t node, BlockTable& table, bool load) {
   }
 }
 
-void PrefixCache::publish(const Prompt& p, int64_t end, const BlockTable& table, const BlockTable* windows) {
+void PrefixCache::publish(const Prompt& p, int64_t end, std::span<const BlockTable> tables) {
+  const BlockTable& table = tables[kKvPool];
   int32_t n = kRoot;
   for (int64_t chunk = 0; chunk < end / kChunkTokens; ++chunk) {
     int32_t next = child(p, n, chunk);
     if (next < 0) next = add(p, n, chunk, &table);
     if (next < 0) break;
     if (!at(next).on_device()) own_blocks(next, table, chunk);  // computed again, for want of a state
-    if (windows != nullptr && has_windows()) own_windows(next, *windows, chunk);
+    for (size_t w = 0; w < windows_.size(); ++w) own_windows(windows_[w], next, tables[1 + w], chunk);
     n = next;
   }
   touch_path(n);
@@ -341,28 +339,40 @@ std::vector<int32_t> PrefixCache::by_use() const {
 
 PrefixCache::Chunk PrefixCache::chunk(int32_t node) const {
   const Node& n = at(node);
-  std::array<BlockId, kChunkBlocks> windows{};
-  for (int b = 0; has_windows() && b < kChunkBlocks; ++b) {
-    const BlockId block = window_blocks_[static_cast<size_t>(node)].blocks[b];
-    if (has_window(node, b) && windows_.blocks->is_cached(block)) windows[b] = block;
-  }
-  return {.parent = n.parent,
+  Chunk c{.parent = n.parent,
           .salt = n.salt,
           .tokens = n.tokens,
-          .blocks = n.blocks,
-          .block_pages = n.host_blocks >= 0 ? host_->pages_of(n.host_blocks) : std::vector<int32_t>(),
-          .state = n.state,
-          .state_pages = n.host_state >= 0 ? host_->pages_of(n.host_state) : std::vector<int32_t>(),
+          .parts = kBlocksPart,
+          .pools = std::vector<Chunk::Units>(static_cast<size_t>(pools())),
           .state_below = use(node).states_below > n.has_state(),
-          .windows = windows,
-          .resumes = resumable(node) == node};
+          .resumes = resumable(node) == node,
+          .has_state = n.has_state()};
+  const auto pages = [&](int32_t chain) { return chain >= 0 ? host_->pages_of(chain) : std::vector<int32_t>(); };
+  if (n.on_device())
+    for (const BlockId b : n.blocks) c.pools[kKvPool].units.push_back(b.v);
+  c.pools[kKvPool].pages = pages(n.host_blocks);
+  for (int w = 0; w < std::ssize(windows_); ++w) {
+    const WindowPool& of = windows_[static_cast<size_t>(w)];
+    std::vector<int32_t>& units = c.pools[static_cast<size_t>(1 + w)].units;
+    for (int b = 0; b < kChunkBlocks; ++b) {
+      const BlockId block = of.of[static_cast<size_t>(node)].blocks[b];
+      const bool kept = of.has(node, b) && of.blocks->is_cached(block);
+      units.push_back(kept ? block.v : -1);
+      if (kept) c.parts |= part(1 + w, b);
+    }
+    if (of_pool(c.parts, 1 + w) == 0) units.clear();
+  }
+  if (!n.has_state()) return c;
+  c.parts |= part(state_pool());
+  if (n.state.valid()) c.pools.back().units.push_back(n.state.v);
+  c.pools.back().pages = pages(n.host_state);
+  return c;
 }
 
 int32_t PrefixCache::restore(const KeyedHash& hash, int32_t parent, const Hash128& salt,
-                             std::span<const TokenId> tokens, bool state, uint32_t windows) {
-  const auto host_has = [&](int32_t pages) { return host_ != nullptr && host_->free_count() >= pages; };
+                             std::span<const TokenId> tokens, Parts parts) {
   const bool on_device = blocks_.free_count() >= kChunkBlocks;
-  if (!on_device && !host_has(kChunkBlocks)) return -1;
+  if (!on_device && (host_ == nullptr || host_->free_count() < kChunkBlocks)) return -1;
   PrefixHashes hashes{.salt = salt};
   hashes.at.push_back(chained(hash, parent == kRoot ? salt : at(parent).hash, tokens));
   BlockTable table;  // gives its blocks back in the end: the pool keeps them for what they hold
@@ -374,15 +384,20 @@ int32_t PrefixCache::restore(const KeyedHash& hash, int32_t parent, const Hash12
   use(i).newer = oldest_;
   (oldest_ < 0 ? newest_ : use(oldest_).older) = i;
   oldest_ = i;
-  if (has_windows()) restore_windows(i, windows);
-  if (!state) return i;
+  for (int w = 0; w < std::ssize(windows_); ++w)
+    restore_windows(windows_[static_cast<size_t>(w)], i, of_pool(parts, 1 + w));
+  if (recurrent() && of_pool(parts, state_pool()) != 0) restore_state(i);
+  return i;
+}
+
+// Gives a node room for its state.
+void PrefixCache::restore_state(int32_t i) {
   if (const StateSlot slot = states_held_ < max_states_ ? slots_.allocate() : StateSlot{}; slot.valid()) {
     ++states_held_;
     set_state(i, slot, -1);
-  } else if (recurrent() && host_ != nullptr && host_has(host_->state_pages())) {
+  } else if (host_ != nullptr && host_->free_count() >= host_->state_pages()) {
     set_state(i, {}, host_->take(host_->state_pages()));
   }
-  return i;
 }
 
 void PrefixCache::clear() {
@@ -437,7 +452,7 @@ Status PrefixCache::check() const {
     return Error{Fault::kBug,
                  fmt::format("the prefix cache has {} nodes with {} blocks and {} states, and counts {}, {} and {}",
                              nodes, owned, states, stats_.nodes, on_device * kChunkBlocks, states_held_)};
-  QUIRE_CHECKED(check_windows());
+  for (const WindowPool& w : windows_) QUIRE_CHECKED(check_windows(w));
   return check_host();
 }
 

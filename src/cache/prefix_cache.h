@@ -8,10 +8,11 @@
 // Prompts of different salts never meet: neither what is found nor why no more was found depends on what is there under
 // another salt. What they share is room: what one salt's prompts take, another one's may have to leave.
 //
-// Layers that attend to a window may have blocks of their own, and then a prompt goes on from a node only if what they
-// look back on there is left: the window blocks of the last positions before its end. Sequences give them back while
-// they run, so a node has its window blocks or not, each by itself, for as long as their pool has not handed them out
-// again: those that are kept (keep_windows) as cached blocks, the others as free ones. They never go to the host.
+// Layers that attend to a window may have blocks of their own, in a pool for each length of window, and then a prompt
+// goes on from a node only if what they look back on there is left: the window blocks of the last positions before its
+// end. Sequences give them back while they run, so a node has its window blocks or not, each by itself, for as long as
+// their pool has not handed them out again: those that are kept (keep_windows) as cached blocks, the others as free
+// ones. They never go to the host.
 //
 // With a host tier what makes room goes there first, if it is worth it, and is forgotten when the tier has no room for
 // it either. A node's blocks are on the device, on the host, or on both; likewise its state. What has come back keeps
@@ -25,6 +26,7 @@
 #include "cache/block_pool.h"
 #include "cache/block_table.h"
 #include "cache/host_tier.h"
+#include "cache/pool_spec.h"
 #include "cache/prefix_hash.h"
 
 namespace quire {
@@ -43,16 +45,15 @@ std::string_view prefix_miss_name(PrefixMiss m);  // "none", "below_block", "new
 
 class PrefixCache {
  public:
-  // Of layers that attend to a window and have blocks of their own.
+  // A pool of blocks of windows.
   struct Windows {
-    BlockPool* blocks = nullptr;  // null: there are none
-    int64_t tokens = 0;           // that a token attends to, its own among them
+    BlockPool* blocks = nullptr;
+    int64_t tokens = 0;  // CachePoolSpec::window
   };
-  // `states`: how many slots of the pool it may hold; -1 if the model has no recurrent layers. `host`: null if there is
-  // none.
-  PrefixCache(BlockPool& blocks, StatePool& slots, int32_t states, HostTier* host = nullptr)
-      : PrefixCache(blocks, slots, states, host, Windows{}) {}
-  PrefixCache(BlockPool& blocks, StatePool& slots, int32_t states, HostTier* host, const Windows& windows);
+  // Over the pools of a model's caches, in the order of CachePools: `blocks`, `windows`, `slots`. `states`: how many
+  // slots it may hold; -1 if the model has no recurrent layers. `host`: null if there is none.
+  PrefixCache(BlockPool& blocks, StatePool& slots, int32_t states, HostTier* host = nullptr,
+              std::vector<Windows> windows = {});
 
   // A prompt and its hashes.
   struct Prompt {
@@ -75,21 +76,22 @@ class PrefixCache {
     int64_t diverged_at = -1;
   };
   Miss explain(const Prompt& p, const Match& match) const;
-  // Gives a table, which is empty, the blocks of a match that was found since anything but take() was called, as far as
-  // none is on the host alone. Returns the slot that holds its state, to be copied with the step that is built now;
+  // Gives a sequence's tables, one of each pool of blocks and all empty, the blocks of a match that was found since
+  // anything but take() was called, as far as none is on the host alone; those of windows get what these look back on,
+  // which is kept from now on. Returns the slot that holds its state, to be copied with the step that is built now;
   // invalid if none does. A match with moves needs load() before the step ends; nothing on its way makes room until
-  // then. `windows`, empty as well, gets what windows look back on, which is kept from now on.
-  StateSlot take(const Match& match, BlockTable& table, BlockTable* windows = nullptr);
-  // Then gives the table the rest, which comes from the host with the step that is built now: the pool has free blocks
-  // for that. Returns the slot that will hold the state, to be copied likewise; or, if the cache had none to spare,
-  // brings it to `own` and returns an invalid one.
+  // then.
+  StateSlot take(const Match& match, std::span<BlockTable> tables);
+  // Then gives the first table the rest, which comes from the host with the step that is built now: the pool has free
+  // blocks for that. Returns the slot that will hold the state, to be copied likewise; or, if the cache had none to
+  // spare, brings it to `own` and returns an invalid one.
   StateSlot load(const Match& match, BlockTable& table, StateSlot own);
   // Blocks that load() will take from the pool.
   int32_t blocks_to_load(const Match& match) const;
 
-  // Makes the prompt's whole chunks up to `end` findable, as far as the table holds them, and what the table of windows
-  // holds of them. They have been computed.
-  void publish(const Prompt& p, int64_t end, const BlockTable& table, const BlockTable* windows = nullptr);
+  // Makes the prompt's whole chunks up to `end` findable, as far as the first table holds them, and what the tables of
+  // windows hold of them. They have been computed.
+  void publish(const Prompt& p, int64_t end, std::span<const BlockTable> tables);
   // Keeps what windows look back on after `end` tokens of a prompt, as far as it is there: it makes room only where no
   // block is free.
   void keep_windows(const Prompt& p, int64_t end);
@@ -109,34 +111,40 @@ class PrefixCache {
   // that becomes free, however large the pool is.
   void make_room(int32_t wanted);
 
+  // Which units of a chunk there are, kChunkBlocks bits for each pool in the order of CachePools, from the lowest on:
+  // of a pool of blocks the chunk's blocks, of one of states the state after it.
+  using Parts = uint32_t;
+  static_assert(kMostPools * kChunkBlocks <= 32);
+  static constexpr Parts kBlocksPart = (Parts{1} << kChunkBlocks) - 1;
+  static constexpr Parts part(int pool, int unit = 0) { return Parts{1} << (pool * kChunkBlocks + unit); }
+  static constexpr Parts of_pool(Parts parts, int pool) { return parts >> (pool * kChunkBlocks) & kBlocksPart; }
+
   // For a file that keeps prefixes (prefix_file.h): 64 tokens, what they hang from, and where they lie.
   struct Chunk {
+    struct Units {
+      std::vector<int32_t> units;  // on the device; -1: that one is not there. Empty: none is, but perhaps
+      std::vector<int32_t> pages;  // of the host have them
+      bool empty() const { return units.empty() && pages.empty(); }
+    };
     int32_t parent = kNoParent;  // a node
     Hash128 salt;                // what stands for the salt of the prompts that begin so
     std::span<const TokenId> tokens;
-    std::array<BlockId, kChunkBlocks> blocks{};  // invalid: only the host has them, in
-    std::vector<int32_t> block_pages;
-    StateSlot state;                              // after them, if it is on the device, or
-    std::vector<int32_t> state_pages;             // of the host; empty: none is there
-    bool state_below = false;                     // or after something that hangs below
-    std::array<BlockId, kChunkBlocks> windows{};  // those that are kept; others are invalid
-    bool resumes = false;                         // a prompt can go on from here
-    bool on_device() const { return blocks[0].valid(); }
-    bool has_state() const { return state.valid() || !state_pages.empty(); }
-    bool has_windows() const {
-      return std::ranges::any_of(windows, [](BlockId b) { return b.valid(); });
-    }
+    Parts parts = 0;           // that are kept
+    std::vector<Units> pools;  // where they are, by pool
+    bool state_below = false;  // a state after something that hangs below
+    bool resumes = false;      // a prompt can go on from here
+    bool has_state = false;    // among its parts
   };
   static constexpr int32_t kNoParent = 0;
   // All nodes, the most recently used first: what a node hangs from comes before it.
   std::vector<int32_t> by_use() const;
   Chunk chunk(int32_t node) const;
-  // Makes a chunk findable that is used less recently than all others, in free blocks, and with `state` in a free slot,
-  // or in free pages of the host, as far as there are some; `hash` names the keys. Bit i of `windows`: with the i-th
-  // window block, if so many are free. Returns the node, or -1 if there is no room for it (or it is there). What it
-  // stands for has to be written there before anybody looks for it.
+  // Makes a chunk findable that is used less recently than all others, with such parts of those that it can do without
+  // as there are free units of the device, or free pages of the host, for; `hash` names the keys. Returns the node, or
+  // -1 if there is no room for its blocks (or it is there). What it stands for has to be written there before anybody
+  // looks for it.
   int32_t restore(const KeyedHash& hash, int32_t parent, const Hash128& salt, std::span<const TokenId> tokens,
-                  bool state, uint32_t windows = 0);
+                  Parts parts);
   // Forgets everything. No sequence uses any of it.
   void clear();
 
@@ -156,7 +164,10 @@ class PrefixCache {
   }
   int32_t states_held() const { return states_held_; }
   bool recurrent() const { return max_states_ >= 0; }
-  bool has_windows() const { return windows_.blocks != nullptr; }
+  bool has_windows() const { return !windows_.empty(); }
+  // The number of its pools, and of that of states among them.
+  int pools() const { return state_pool() + recurrent(); }
+  int state_pool() const { return 1 + static_cast<int>(windows_.size()); }
   // Whether a prompt needs more than the blocks of a node to go on from it.
   bool needs_more_than_blocks() const { return recurrent() || has_windows(); }
   int32_t max_states() const { return max_states_; }
@@ -191,10 +202,20 @@ class PrefixCache {
     int32_t older = -1, newer = -1;  // in the order of use: an ancestor is newer than what hangs below it
     int32_t states_below = 0;        // in the node itself and below, wherever they are
   };
-  // A node's window blocks, apart from the nodes: few models have any. What another one took since is no more.
+  // A node's blocks of one pool of windows, apart from the nodes: few models have any. What another one took since is
+  // no more.
   struct WindowBlocks {
     std::array<BlockId, kChunkBlocks> blocks{};
     std::array<uint32_t, kChunkBlocks> generations{};
+  };
+  struct WindowPool {
+    BlockPool* blocks;
+    int64_t tokens;
+    std::vector<WindowBlocks> of;  // each node
+    bool has(int32_t node, int b) const {
+      const WindowBlocks& w = of[static_cast<size_t>(node)];
+      return blocks->holds(w.blocks[b], w.generations[b]);
+    }
   };
   static constexpr int32_t kRoot = kNoParent;
 
@@ -227,22 +248,21 @@ class PrefixCache {
   void set_state(int32_t i, StateSlot slot, int32_t chain);
   int32_t unused_blocks(const Node& n) const;
   int32_t resumable(int32_t node) const;
-  // The first window block that a prompt needs after the node, by its number in a table.
-  int64_t first_window(int32_t i) const {
+  // The first block of a pool of windows that a prompt needs after the node, by its number in a table.
+  int64_t first_window(const WindowPool& w, int32_t i) const {
     const int64_t end = int64_t{at(i).depth} * kChunkTokens;
-    return std::max<int64_t>(0, end - windows_.tokens + 1) / kBlockTokens;
+    return std::max<int64_t>(0, end - w.tokens + 1) / kBlockTokens;
   }
-  bool has_window(int32_t i, int b) const {
-    const WindowBlocks& w = window_blocks_[static_cast<size_t>(i)];
-    return windows_.blocks->holds(w.blocks[b], w.generations[b]);
-  }
-  // fn(block) for each of those window blocks that is there, the last one first.
+  // fn(block) for each of those that is there, the last one first.
   template <class Fn>
-  void each_window(int32_t node, Fn&& fn) const;
-  void own_windows(int32_t i, const BlockTable& windows, int64_t chunk);
+  void each_window(const WindowPool& w, int32_t node, Fn&& fn) const;
+  // The node nearest to `node` that lacks a block which a prompt needs after `node`; -1: none does.
+  int32_t broken_window(const WindowPool& w, int32_t node) const;
+  void own_windows(WindowPool& w, int32_t i, const BlockTable& table, int64_t chunk);
   void disown_windows(int32_t i);
-  void take_windows(int32_t node, BlockTable& table);
-  void restore_windows(int32_t i, uint32_t which);
+  void take_windows(WindowPool& w, int32_t node, BlockTable& table);
+  void restore_windows(WindowPool& w, int32_t i, Parts which);
+  void restore_state(int32_t i);
   bool own_blocks(int32_t i, const BlockTable& table, int64_t chunk);
   void disown_blocks(Node& n);
   bool keep_blocks_on_host(int32_t i);
@@ -251,22 +271,21 @@ class PrefixCache {
   void forget_on_host(int32_t i, int32_t wanted);
   Status check_node(int32_t i) const;
   Status check_host() const;
-  Status check_windows() const;
+  Status check_windows(const WindowPool& w) const;
 
   BlockPool& blocks_;
   StatePool& slots_;
   int32_t max_states_;
   HostTier* host_;
-  Windows windows_;
-  int32_t states_held_ = 0;                  // slots
-  std::vector<Node> nodes_;                  // the root first
-  std::vector<Use> uses_;                    // of each node
-  std::vector<WindowBlocks> window_blocks_;  // likewise, where there are any
-  std::vector<int32_t> buckets_;             // of hashes
-  std::vector<int32_t> owner_;               // of each block: its node, or -1
-  std::vector<int32_t> holder_;              // of each state slot, likewise
-  std::vector<int32_t> beginnings_;          // first children of the root, by salt
-  std::vector<Hash128> ghosts_;              // what was removed lately, wherever its hash falls
+  std::vector<WindowPool> windows_;
+  int32_t states_held_ = 0;          // slots
+  std::vector<Node> nodes_;          // the root first
+  std::vector<Use> uses_;            // of each node
+  std::vector<int32_t> buckets_;     // of hashes
+  std::vector<int32_t> owner_;       // of each block: its node, or -1
+  std::vector<int32_t> holder_;      // of each state slot, likewise
+  std::vector<int32_t> beginnings_;  // first children of the root, by salt
+  std::vector<Hash128> ghosts_;      // what was removed lately, wherever its hash falls
   std::vector<int32_t> path_;
   int32_t free_node_ = -1, oldest_ = -1, newest_ = -1;
   uint64_t step_ = 1;

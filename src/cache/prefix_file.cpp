@@ -16,37 +16,38 @@
 namespace quire {
 namespace {
 
-std::vector<int32_t> numbers(std::span<const BlockId> blocks) {
-  std::vector<int32_t> all;
-  for (const BlockId b : blocks) all.push_back(b.v);
-  return all;
-}
+using Parts = PrefixCache::Parts;
 
 static_assert(std::endian::native == std::endian::little);
 
 constexpr char kMagic[8] = {'Q', 'U', 'I', 'R', 'E', 'P', 'F', 'X'};
-constexpr uint32_t kVersion = 1;
+constexpr uint32_t kVersion = 2;
 constexpr size_t kMaxFingerprint = 4096;
 constexpr int64_t kNoRecord = -1;  // the parent of what begins a prompt
-constexpr uint32_t kHasState = 1;
-constexpr int kWindowFlags = 4;  // the bits from here on: which window blocks are there
 
 struct Head {
   char magic[8];
   uint32_t version;
   uint32_t chunk_tokens, chunk_blocks;
   uint32_t fingerprint_bytes;
-  int64_t block_bytes, state_bytes;
-  int64_t records, states;
+  uint32_t pools, unused;
+  int64_t records;
   uint64_t salt_key[2];
-  int64_t window_block_bytes, windows;  // records with window blocks
-  uint8_t unused[40];
+  uint8_t more_unused[72];
 };
 static_assert(sizeof(Head) == 128);
 
+struct PoolHead {
+  uint32_t unit, unused;  // CachePoolSpec::Unit
+  int64_t bytes, window;
+  int64_t records;  // that have some of it
+};
+static_assert(sizeof(PoolHead) == 32);
+
 struct RecordHead {
   int64_t number, parent;  // of a record before it
-  uint32_t flags, unused;
+  Parts parts;
+  uint32_t unused;
   Hash128 salt;
   TokenId tokens[kChunkTokens];
 };
@@ -63,82 +64,85 @@ std::span<std::byte> bytes_of(T& x) {
   return std::as_writable_bytes(std::span(&x, 1));
 }
 
-// What a record has beside its blocks.
-struct Parts {
-  bool state = false;
-  uint32_t windows = 0;  // bit i: the i-th window block
-
-  static Parts of(const PrefixCache::Chunk& c) {
-    Parts p{.state = c.has_state()};
-    for (int b = 0; b < kChunkBlocks; ++b) p.windows |= uint32_t{c.windows[b].valid()} << b;
-    return p;
-  }
-  static Parts of(uint32_t flags) { return {(flags & kHasState) != 0, flags >> kWindowFlags}; }
-  uint32_t flags() const { return (state ? kHasState : 0) | windows << kWindowFlags; }
-};
-
 // How long things are. Sizes come from an engine, counts perhaps from a file.
-struct Sizes {
-  int64_t blocks, state, windows;  // of a record
-  explicit Sizes(const PrefixFileOwner& o)
-      : blocks(kChunkBlocks * o.block_bytes), state(o.state_bytes), windows(kChunkBlocks * o.window_block_bytes) {}
-  int64_t plain() const {
-    return static_cast<int64_t>(sizeof(RecordHead)) + blocks + static_cast<int64_t>(sizeof(Hash128));
+class Sizes {
+ public:
+  explicit Sizes(const PrefixFileOwner& o) : head_(sizeof(Head) + o.pools.size() * sizeof(PoolHead)) {
+    for (const CachePoolSpec& p : o.pools)
+      of_chunk_.push_back(p.bytes * (p.unit == CachePoolSpec::Unit::kBlock ? kChunkBlocks : 1));
   }
-  int64_t record(const Parts& p) const { return plain() + (p.windows != 0 ? windows : 0) + (p.state ? state : 0); }
-  static int64_t head(size_t fingerprint) { return static_cast<int64_t>(sizeof(Head) + fingerprint + sizeof(Hash128)); }
-  // Nothing if that is no number of bytes.
-  std::optional<int64_t> file(size_t fingerprint, int64_t records, int64_t states, int64_t with_windows) const {
-    int64_t all = 0, of_states = 0, of_windows = 0;
-    if (__builtin_mul_overflow(records, plain(), &all) || __builtin_mul_overflow(states, state, &of_states) ||
-        __builtin_mul_overflow(with_windows, windows, &of_windows) || __builtin_add_overflow(all, of_states, &all) ||
-        __builtin_add_overflow(all, of_windows, &all) || __builtin_add_overflow(all, head(fingerprint), &all))
-      return std::nullopt;
+  int pools() const { return static_cast<int>(of_chunk_.size()); }
+  // Of a record: a pool's part, where that begins, and all of it.
+  int64_t of_chunk(int pool) const { return of_chunk_[static_cast<size_t>(pool)]; }
+  int64_t before(Parts parts, int pool) const {
+    auto bytes = static_cast<int64_t>(sizeof(RecordHead));
+    for (int p = 0; p < pool; ++p) bytes += PrefixCache::of_pool(parts, p) != 0 ? of_chunk(p) : 0;
+    return bytes;
+  }
+  int64_t record(Parts parts) const { return before(parts, pools()) + static_cast<int64_t>(sizeof(Hash128)); }
+  // With some of every pool.
+  int64_t largest() const { return record(~Parts{0}); }
+
+  int64_t head(size_t fingerprint) const { return static_cast<int64_t>(head_ + fingerprint + sizeof(Hash128)); }
+  // Of a file with so many records, and of each pool records[i] that have some of it. Nothing if that is no number of
+  // bytes.
+  std::optional<int64_t> file(size_t fingerprint, int64_t count, std::span<const int64_t> records) const {
+    int64_t all = 0, of_pool = 0;
+    bool ok = !__builtin_mul_overflow(count, record(0), &all);
+    for (int p = 0; p < pools(); ++p)
+      ok = ok && !__builtin_mul_overflow(records[static_cast<size_t>(p)], of_chunk(p), &of_pool) &&
+           !__builtin_add_overflow(all, of_pool, &all);
+    if (!ok || __builtin_add_overflow(all, head(fingerprint), &all)) return std::nullopt;
     return all;
   }
+
+ private:
+  size_t head_;
+  std::vector<int64_t> of_chunk_;
 };
 
-// One record in memory: its head, blocks, window blocks, state and checksum, as they lie in the file.
+// One record in memory: its head, its parts and its checksum, as they lie in the file.
 class Record {
  public:
-  explicit Record(const Sizes& sizes)
-      : sizes_(sizes), bytes_(static_cast<size_t>(sizes.record({.state = true, .windows = 1}))) {}
+  explicit Record(const Sizes& sizes) : sizes_(sizes), bytes_(static_cast<size_t>(sizes.largest())) {}
   RecordHead head{};
-  std::span<std::byte> blocks() { return part(sizeof(RecordHead), sizes_.blocks); }
-  std::span<std::byte> windows() { return part(behind_blocks(), sizes_.windows); }
-  std::span<std::byte> state(const Parts& p) {
-    return part(behind_blocks() + (p.windows != 0 ? static_cast<size_t>(sizes_.windows) : 0), sizes_.state);
-  }
-  // Everything; the checksum last.
-  std::span<std::byte> all(const Parts& p) { return part(0, sizes_.record(p)); }
+  std::span<std::byte> of_pool(int pool) { return part(sizes_.before(head.parts, pool), sizes_.of_chunk(pool)); }
+  // Everything that its head says; the checksum last.
+  std::span<std::byte> all() { return part(0, sizes_.record(head.parts)); }
+  std::span<std::byte> head_bytes() { return part(0, sizeof(RecordHead)); }
 
-  std::span<const std::byte> seal(const Parts& p) {
-    const std::span<std::byte> whole = all(p), said = whole.first(whole.size() - sizeof(Hash128));
+  std::span<const std::byte> seal() {
+    const std::span<std::byte> whole = all(), said = whole.first(whole.size() - sizeof(Hash128));
     std::memcpy(whole.data(), &head, sizeof head);
     const Hash128 sum = checksum(said);
     std::memcpy(whole.data() + said.size(), &sum, sizeof sum);
     return whole;
   }
-  bool is_whole(const Parts& p) {
-    const std::span<std::byte> whole = all(p), said = whole.first(whole.size() - sizeof(Hash128));
+  bool is_whole() {
+    const std::span<std::byte> whole = all(), said = whole.first(whole.size() - sizeof(Hash128));
     const Hash128 sum = checksum(said);
     return std::memcmp(whole.data() + said.size(), &sum, sizeof sum) == 0;
   }
   void read_head() { std::memcpy(&head, bytes_.data(), sizeof head); }
 
  private:
-  size_t behind_blocks() const { return sizeof(RecordHead) + static_cast<size_t>(sizes_.blocks); }
-  std::span<std::byte> part(size_t from, int64_t count) {
-    return std::span(bytes_).subspan(from, static_cast<size_t>(count));
+  std::span<std::byte> part(int64_t from, int64_t count) {
+    return std::span(bytes_).subspan(static_cast<size_t>(from), static_cast<size_t>(count));
   }
-  Sizes sizes_;
+  const Sizes& sizes_;
   std::vector<std::byte> bytes_;
 };
+
+// How many records have some of each pool.
+void count_parts(Parts parts, std::span<int64_t> records, int64_t by) {
+  for (int p = 0; p < std::ssize(records); ++p)
+    records[static_cast<size_t>(p)] += PrefixCache::of_pool(parts, p) != 0 ? by : 0;
+}
 
 // Which nodes a file of so many bytes gets, in its order.
 std::vector<int32_t> choose(const PrefixCache& cache, const PrefixFileOwner& owner, int64_t max_bytes) {
   const Sizes sizes(owner);
-  int64_t left = max_bytes - Sizes::head(owner.fingerprint.size());
+  int64_t left = max_bytes - sizes.head(owner.fingerprint.size());
   const std::vector<int32_t> by_use = cache.by_use();
   std::vector<bool> marked(static_cast<size_t>(*std::ranges::max_element(by_use)) + 1);
   marked[PrefixCache::kNoParent] = true;
@@ -146,8 +150,8 @@ std::vector<int32_t> choose(const PrefixCache& cache, const PrefixFileOwner& own
   for (const int32_t node : by_use) {
     const PrefixCache::Chunk c = cache.chunk(node);
     if (!marked[static_cast<size_t>(c.parent)]) continue;
-    if (cache.recurrent() && !c.has_state() && !c.state_below) continue;
-    if ((left -= sizes.record(Parts::of(c))) < 0) break;
+    if (cache.recurrent() && !c.has_state && !c.state_below) continue;
+    if ((left -= sizes.record(c.parts)) < 0) break;
     marked[static_cast<size_t>(node)] = true;
     chosen.push_back(node);
   }
@@ -172,16 +176,16 @@ class Writer {
 
   Result<PrefixFileContent> write(const std::string& path, const KeyedHash& salts, std::span<const int32_t> nodes) {
     PrefixFileContent content{.chunks = std::ssize(nodes), .skipped = cache_.stats().nodes - std::ssize(nodes)};
-    int64_t windows = 0;
+    std::vector<int64_t> records(owner_.pools.size());
     for (const int32_t n : nodes) {
       const PrefixCache::Chunk c = cache_.chunk(n);
-      content.states += c.has_state();
-      windows += c.has_windows();
+      content.states += c.has_state;
+      count_parts(c.parts, records, 1);
     }
-    content.bytes = sizes_.file(owner_.fingerprint.size(), content.chunks, content.states, windows).value();
+    content.bytes = sizes_.file(owner_.fingerprint.size(), content.chunks, records).value();
     QUIRE_CHECKED(check_prefix_place(path));
     QUIRE_TRY(AtomicFile file, AtomicFile::create(path, static_cast<uint64_t>(content.bytes), 0600));
-    QUIRE_CHECKED(write_head(file, salts, content, windows));
+    QUIRE_CHECKED(write_head(file, salts, content.chunks, records));
     std::vector<int64_t> number_of;
     for (int64_t i = 0; i < content.chunks; ++i) {
       const int32_t node = nodes[static_cast<size_t>(i)];
@@ -195,46 +199,49 @@ class Writer {
   }
 
  private:
-  Status write_head(AtomicFile& file, const KeyedHash& salts, const PrefixFileContent& content, int64_t windows) {
+  Status write_head(AtomicFile& file, const KeyedHash& salts, int64_t count, std::span<const int64_t> records) {
     Head h{.version = kVersion,
            .chunk_tokens = kChunkTokens,
            .chunk_blocks = kChunkBlocks,
            .fingerprint_bytes = static_cast<uint32_t>(owner_.fingerprint.size()),
-           .block_bytes = owner_.block_bytes,
-           .state_bytes = owner_.state_bytes,
-           .records = content.chunks,
-           .states = content.states,
-           .salt_key = {salts.key()[0], salts.key()[1]},
-           .window_block_bytes = owner_.window_block_bytes,
-           .windows = windows};
+           .pools = static_cast<uint32_t>(owner_.pools.size()),
+           .records = count,
+           .salt_key = {salts.key()[0], salts.key()[1]}};
     std::memcpy(h.magic, kMagic, sizeof kMagic);
-    std::vector<std::byte> bytes(sizeof h + owner_.fingerprint.size());
-    std::memcpy(bytes.data(), &h, sizeof h);
-    std::memcpy(bytes.data() + sizeof h, owner_.fingerprint.data(), owner_.fingerprint.size());
+    std::vector<std::byte> bytes;
+    const auto add = [&](const void* from, size_t size) {
+      const auto* const first = static_cast<const std::byte*>(from);
+      bytes.insert(bytes.end(), first, first + size);
+    };
+    add(&h, sizeof h);
+    for (size_t p = 0; p < owner_.pools.size(); ++p) {
+      const CachePoolSpec& pool = owner_.pools[p];
+      const PoolHead of{
+          .unit = static_cast<uint32_t>(pool.unit), .bytes = pool.bytes, .window = pool.window, .records = records[p]};
+      add(&of, sizeof of);
+    }
+    add(owner_.fingerprint.data(), owner_.fingerprint.size());
     const Hash128 sum = checksum(bytes);
-    QUIRE_CHECKED(file.write(bytes.data(), bytes.size()));
-    return file.write(&sum, sizeof sum);
+    add(&sum, sizeof sum);
+    return file.write(bytes.data(), bytes.size());
   }
 
   Status write_record(AtomicFile& file, int64_t number, const PrefixCache::Chunk& c,
                       std::span<const int64_t> number_of) {
-    const Parts parts = Parts::of(c);
     const bool begins = c.parent == PrefixCache::kNoParent;
     record_.head = {.number = number,
                     .parent = begins ? kNoRecord : number_of[static_cast<size_t>(c.parent)],
-                    .flags = parts.flags(),
+                    .parts = c.parts,
                     .salt = c.salt};
     std::ranges::copy(c.tokens, record_.head.tokens);
-    QUIRE_CHECKED(c.on_device() ? memory_.read(CachePool::kBlocks, numbers(c.blocks), record_.blocks())
-                                : memory_.read(CachePool::kPages, c.block_pages, record_.blocks()));
-    if (parts.windows != 0) {
-      std::ranges::fill(record_.windows(), std::byte{});
-      QUIRE_CHECKED(memory_.read(CachePool::kWindows, numbers(c.windows), record_.windows()));
+    for (int p = 0; p < sizes_.pools(); ++p) {
+      if (PrefixCache::of_pool(c.parts, p) == 0) continue;
+      const PrefixCache::Chunk::Units& from = c.pools[static_cast<size_t>(p)];
+      std::ranges::fill(record_.of_pool(p), std::byte{});
+      QUIRE_CHECKED(from.units.empty() ? memory_.read(kHostPages, from.pages, record_.of_pool(p))
+                                       : memory_.read(p, from.units, record_.of_pool(p)));
     }
-    if (parts.state)
-      QUIRE_CHECKED(c.state.valid() ? memory_.read(CachePool::kStates, {&c.state.v, 1}, record_.state(parts))
-                                    : memory_.read(CachePool::kPages, c.state_pages, record_.state(parts)));
-    const std::span<const std::byte> whole = record_.seal(parts);
+    const std::span<const std::byte> whole = record_.seal();
     return file.write(whole.data(), whole.size());
   }
 
@@ -263,21 +270,24 @@ class Reader {
   }
 
   Status read_head() {
-    if (bytes_ < Sizes::head(0))
+    if (bytes_ < static_cast<int64_t>(sizeof head_))
       return file_error("it has {} bytes, which is less than the beginning of a prefix cache", bytes_);
     QUIRE_CHECKED(read(bytes_of(head_)));
     if (std::memcmp(head_.magic, kMagic, sizeof kMagic) != 0) return file_error("it is no prefix cache");
     if (head_.version != kVersion)
       return file_error("it has version {} of the format, and this program reads {}", head_.version, kVersion);
-    if (head_.fingerprint_bytes > kMaxFingerprint || Sizes::head(head_.fingerprint_bytes) > bytes_)
-      return damaged("its fingerprint is too long");
-    std::vector<std::byte> said(sizeof head_ + head_.fingerprint_bytes);
+    if (head_.fingerprint_bytes > kMaxFingerprint) return damaged("its fingerprint is too long");
+    if (head_.pools < 1 || head_.pools > kMostPools) return damaged("it has {} kinds of cache", head_.pools);
+    std::vector<std::byte> said(sizeof head_ + head_.pools * sizeof(PoolHead) + head_.fingerprint_bytes);
     std::memcpy(said.data(), &head_, sizeof head_);
     Hash128 sum;
     QUIRE_CHECKED(read(std::span(said).subspan(sizeof head_)));
     QUIRE_CHECKED(read(bytes_of(sum)));
     if (!(checksum(said) == sum)) return damaged("the checksum of its beginning is wrong");
-    return check_head({reinterpret_cast<const char*>(said.data()) + sizeof head_, head_.fingerprint_bytes});
+    pools_.resize(head_.pools);
+    std::memcpy(pools_.data(), said.data() + sizeof head_, pools_.size() * sizeof(PoolHead));
+    const std::span<const std::byte> fingerprint = std::span(said).last(head_.fingerprint_bytes);
+    return check_head({reinterpret_cast<const char*>(fingerprint.data()), fingerprint.size()});
   }
 
   Result<PrefixFileContent> read_records(const KeyedHash& chunks) {
@@ -288,29 +298,26 @@ class Reader {
     for (int64_t i = 0; i < head_.records; ++i) {
       QUIRE_CHECKED(read_record(record, i));
       const RecordHead& h = record.head;
-      const Parts parts = Parts::of(h.flags);
       const int32_t parent = h.parent == kNoRecord ? PrefixCache::kNoParent : node_of[static_cast<size_t>(h.parent)];
       // What has no room is less recently used than what has, but its checksum counts.
-      const int32_t node =
-          parent < 0 ? -1 : cache_.restore(chunks, parent, h.salt, h.tokens, parts.state, parts.windows);
+      const int32_t node = parent < 0 ? -1 : cache_.restore(chunks, parent, h.salt, h.tokens, h.parts);
       node_of[static_cast<size_t>(i)] = node;
       if (node < 0) {
         ++content.skipped;
         continue;
       }
       const PrefixCache::Chunk made = cache_.chunk(node);
-      QUIRE_CHECKED(made.on_device() ? memory_.write(CachePool::kBlocks, numbers(made.blocks), record.blocks())
-                                     : memory_.write(CachePool::kPages, made.block_pages, record.blocks()));
+      for (int p = 0; p < sizes_.pools(); ++p) {
+        if (PrefixCache::of_pool(made.parts, p) == 0) continue;
+        const PrefixCache::Chunk::Units& to = made.pools[static_cast<size_t>(p)];
+        QUIRE_CHECKED(to.units.empty() ? memory_.write(kHostPages, to.pages, record.of_pool(p))
+                                       : memory_.write(p, to.units, record.of_pool(p)));
+      }
       ++content.chunks;
-      if (made.has_windows())
-        QUIRE_CHECKED(memory_.write(CachePool::kWindows, numbers(made.windows), record.windows()));
-      if (!made.has_state()) continue;
-      QUIRE_CHECKED(made.state.valid() ? memory_.write(CachePool::kStates, {&made.state.v, 1}, record.state(parts))
-                                       : memory_.write(CachePool::kPages, made.state_pages, record.state(parts)));
-      ++content.states;
+      content.states += made.has_state;
     }
-    if (left_states_ != 0) return damaged("it has fewer states than it says");
-    if (left_windows_ != 0) return damaged("it has fewer windows than it says");
+    if (std::ranges::any_of(left_, [](int64_t n) { return n != 0; }))
+      return damaged("it has fewer blocks of windows, or states, than it says");
     return content;
   }
 
@@ -325,35 +332,43 @@ class Reader {
   Status check_head(std::string_view fingerprint) {
     if (fingerprint != owner_.fingerprint)
       return file_error("it was written by another engine: another model, device, version or arithmetic");
+    const auto same = [](const PoolHead& has, const CachePoolSpec& pool) {
+      return has.unit == static_cast<uint32_t>(pool.unit) && has.bytes == pool.bytes && has.window == pool.window;
+    };
     if (head_.chunk_tokens != kChunkTokens || head_.chunk_blocks != kChunkBlocks ||
-        head_.block_bytes != owner_.block_bytes || head_.state_bytes != owner_.state_bytes ||
-        head_.window_block_bytes != owner_.window_block_bytes)
+        !std::ranges::equal(pools_, owner_.pools, same))
       return file_error("its blocks and states are laid out in another way than this engine's");
-    if (head_.records < 0 || head_.states < 0 || head_.states > head_.records ||
-        (head_.states > 0 && owner_.state_bytes == 0))
-      return damaged("it says that it has {} chunks and {} states", head_.records, head_.states);
-    if (head_.windows < 0 || head_.windows > head_.records || (head_.windows > 0 && owner_.window_block_bytes == 0))
-      return damaged("it says that it has {} chunks and {} windows", head_.records, head_.windows);
-    const std::optional<int64_t> bytes = sizes_.file(fingerprint.size(), head_.records, head_.states, head_.windows);
-    if (bytes != bytes_)
-      return damaged("it has {} bytes, which are not {} chunks and {} states", bytes_, head_.records, head_.states);
-    left_states_ = head_.states;
-    left_windows_ = head_.windows;
+    for (const PoolHead& p : pools_) {
+      if (p.records < 0 || p.records > head_.records)
+        return damaged("it says that {} of {} chunks have a part", p.records, head_.records);
+      left_.push_back(p.records);
+    }
+    const std::optional<int64_t> bytes = sizes_.file(fingerprint.size(), head_.records, left_);
+    if (bytes != bytes_) return damaged("it has {} bytes, which are not {} chunks", bytes_, head_.records);
     return {};
   }
 
+  // Every chunk has its blocks, and of a pool of states there is one.
+  bool may_have(Parts parts) const {
+    for (int p = 0; p < kMostPools; ++p) {
+      const Parts of = PrefixCache::of_pool(parts, p);
+      const bool is_pool = p < sizes_.pools();
+      const bool blocks = is_pool && owner_.pools[static_cast<size_t>(p)].unit == CachePoolSpec::Unit::kBlock;
+      if ((p == kKvPool && of != PrefixCache::kBlocksPart) || (!is_pool && of != 0) || (!blocks && of > 1))
+        return false;
+      if (of != 0 && left_[static_cast<size_t>(p)] == 0) return false;
+    }
+    return true;
+  }
+
   Status read_record(Record& record, int64_t number) {
-    QUIRE_CHECKED(read(record.all({}).first(sizeof(RecordHead))));
+    QUIRE_CHECKED(read(record.head_bytes()));
     record.read_head();
     const RecordHead& h = record.head;
-    const Parts parts = Parts::of(h.flags);
-    if (parts.flags() != h.flags || parts.windows >> kChunkBlocks != 0 || (parts.state && left_states_ == 0) ||
-        (parts.windows != 0 && left_windows_ == 0) || h.number != number)
-      return damaged("record {} is none", number);
-    QUIRE_CHECKED(read(record.all(parts).subspan(sizeof(RecordHead))));
-    if (!record.is_whole(parts)) return damaged("the checksum of record {} is wrong", number);
-    left_states_ -= parts.state;
-    left_windows_ -= parts.windows != 0;
+    if (h.number != number || !may_have(h.parts)) return damaged("record {} is none", number);
+    QUIRE_CHECKED(read(record.all().subspan(sizeof(RecordHead))));
+    if (!record.is_whole()) return damaged("the checksum of record {} is wrong", number);
+    count_parts(h.parts, left_, -1);
     if (h.parent < kNoRecord || h.parent >= number)
       return damaged("record {} continues record {}, which does not come before it", number, h.parent);
     for (const TokenId t : h.tokens)
@@ -377,8 +392,10 @@ class Reader {
   CacheMemory& memory_;
   Sizes sizes_;
   int fd_ = -1;
-  int64_t bytes_ = 0, left_states_ = 0, left_windows_ = 0;
+  int64_t bytes_ = 0;
   Head head_{};
+  std::vector<PoolHead> pools_;
+  std::vector<int64_t> left_;  // records that are still to come, of each pool
 };
 
 }  // namespace

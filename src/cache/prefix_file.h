@@ -1,11 +1,12 @@
 // A file that keeps a prefix cache while the engine is away: 64-token chunks with their KV blocks and saved recurrent
 // states, the most recently used first, so that what a smaller cache or file has no room for is what was used last.
 //
-// Little-endian. A head of 128 bytes: magic, version, sizes, counts, the key under which salts are hashed, and the
-// length of the engine's fingerprint, which follows; their checksum; then the records, all of one size but for those
-// with a state or with window blocks: number, parent, flags, the salt's hash, 64 tokens, four blocks, perhaps four
-// window blocks, of which the flags say which are there, perhaps a state, checksum. The file is exactly as long as its
-// head says.
+// Little-endian. A head of 128 bytes: magic, version, sizes, counts, the key under which salts are hashed, the number
+// of the engine's pools and the length of its fingerprint. For each pool 32 bytes: its kind, the size of its units, and
+// how many records have some. The fingerprint; a checksum of all this; then the records: number, parent, which parts of
+// the chunk there are (PrefixCache::Parts), the salt's hash, 64 tokens; of each pool that the parts name the units of a
+// chunk: four blocks, of which those that are not there are zero, or a state; a checksum. The file is exactly as long
+// as its head says.
 //
 // It holds prompts (as tokens and as what was computed of them), so only its owner can read it. Neither salts nor API
 // keys are in it, but who has the file can find out whether a guess of one is right. Checksums tell damage, not
@@ -22,24 +23,20 @@ namespace quire {
 
 // Whose blocks and states these are: a file is of use only to an engine for which all of this is the same.
 struct PrefixFileOwner {
-  std::string fingerprint;                   // what the bits depend on, at most 4096 bytes
-  int64_t block_bytes = 0, state_bytes = 0;  // of a KV block, and of a state; 0: there are none
-  int64_t window_block_bytes = 0;            // of a window block; 0: there are none
+  std::string fingerprint;  // what the bits depend on, at most 4096 bytes
+  CachePools pools;
   int64_t vocab = 0;
 };
 
-// Kinds of memory that hold what was computed of sequences: on the device, and the host's pages that blocks and states
-// may have left for. A page is as large as a block.
-enum class CachePool : uint8_t { kBlocks, kWindows, kStates, kPages };
-
-// That memory. Contents are bytes in its own layout.
+// The memory of the pools, and the host's pages that blocks and states may have left for. Contents are bytes in the
+// layout of whoever has it.
 class CacheMemory {
  public:
   virtual ~CacheMemory() = default;
-  // `to` and `from`: the entries' bytes one after the other, of the last one perhaps less. Nothing is read or written
-  // of entries that are negative.
-  virtual Status read(CachePool pool, std::span<const int32_t> entries, std::span<std::byte> to) = 0;
-  virtual Status write(CachePool pool, std::span<const int32_t> entries, std::span<const std::byte> from) = 0;
+  // Of a pool, or of kHostPages. `to` and `from`: the units' bytes one after the other, of the last one perhaps less.
+  // Nothing is read or written of units that are negative.
+  virtual Status read(int pool, std::span<const int32_t> units, std::span<std::byte> to) = 0;
+  virtual Status write(int pool, std::span<const int32_t> units, std::span<const std::byte> from) = 0;
 };
 
 // What was written or read.

@@ -17,7 +17,7 @@ constexpr int64_t kAlign = 64;  // of every member of a block or slot
 // Adds up sizes of factors from files; nothing once a sum or product is beyond 64 bits (with room for rounding up).
 class Bytes {
  public:
-  void add(DType dtype, std::initializer_list<int64_t> dims) {
+  void add(DType dtype, std::span<const int64_t> dims) {
     int64_t elems = 1;
     for (const int64_t d : dims) ok_ = ok_ && d >= 0 && !__builtin_mul_overflow(elems, d, &elems);
     ok_ = ok_ && elems < INT64_MAX / 16;
@@ -37,34 +37,89 @@ class Bytes {
   bool ok_ = true;
 };
 
-// Hands out views over `rows` rows of `row_bytes` each: of every row, the next elements.
+// One tensor of those that a layer keeps in each unit of a pool.
+struct Part {
+  DType dtype;
+  std::vector<int64_t> dims;
+};
+// Layers that keep the same, one behind the other: each its parts in their order.
+struct Layers {
+  int pool;
+  int32_t count;
+  std::vector<Part> parts;
+};
+
+std::vector<Part> parts_of(const CacheShape& s, const AttentionCacheShape& run) {
+  const Part part{s.kv_dtype, {run.kv_heads, kv_head_elems(s.kv_dtype, run.head_dim)}};
+  return {part, part};
+}
+KvLayer kv_of(std::span<const Tensor> t) {
+  return {.k = t[0], .v = t[1]};
+}
+
+std::vector<Part> parts_of(const CacheShape& s, const DeltaCacheShape& n) {
+  return {{DType::kF32, {n.value_heads, n.value_dim, n.key_dim}},
+          {DType::kF32, {s.window(), n.value_heads, n.value_dim}},
+          {DType::kF32, {s.window(), n.value_heads}},
+          {s.activation_dtype, {s.window(), n.key_heads, n.key_dim}},
+          {s.activation_dtype, {s.ring(), n.conv_channels}}};
+}
+DeltaState state_of(std::span<const Tensor> t) {
+  return {.state = t[0], .window_k = t[3], .window_u = t[1], .window_g = t[2], .conv = t[4]};
+}
+
+// The windows that layers of a shape have blocks for, in ascending order.
+std::vector<int64_t> windows_of(const CacheShape& s) {
+  std::vector<int64_t> windows;
+  for (const AttentionCacheShape& run : s.attention)
+    if (run.window > 0) windows.push_back(run.window);
+  std::ranges::sort(windows);
+  windows.erase(std::unique(windows.begin(), windows.end()), windows.end());
+  return windows;
+}
+
+// All layers of a shape: those of attention in their order, then the delta nets.
+std::vector<Layers> layers_of(const CacheShape& s) {
+  const std::vector<int64_t> windows = windows_of(s);
+  std::vector<Layers> all;
+  for (const AttentionCacheShape& run : s.attention) {
+    const auto window = static_cast<int>(std::ranges::find(windows, run.window) - windows.begin());
+    all.push_back({run.window > 0 ? 1 + window : kKvPool, run.layers, parts_of(s, run)});
+  }
+  if (s.has_state()) all.push_back({1 + static_cast<int>(windows.size()), s.delta.layers, parts_of(s, s.delta)});
+  return all;
+}
+
+// Hands out views over the units of a pool: of every unit, the next elements.
 class Carver {
  public:
-  Carver(std::byte* base, int64_t rows, int64_t row_bytes) : base_(base), rows_(rows), row_bytes_(row_bytes) {}
-  Tensor take(DType dtype, std::initializer_list<int64_t> dims) {
+  Carver(std::byte* base, int64_t units, int64_t bytes) : base_(base), units_(units), bytes_(bytes) {}
+  Tensor take(const Part& part) {
     Tensor t;
     t.data = base_ + used_;
-    t.dtype = dtype;
-    t.rank = static_cast<int>(dims.size()) + 1;
-    t.shape[0] = rows_;
-    std::copy(dims.begin(), dims.end(), t.shape.begin() + 1);
+    t.dtype = part.dtype;
+    t.rank = static_cast<int>(part.dims.size()) + 1;
+    t.shape[0] = units_;
+    std::ranges::copy(part.dims, t.shape.begin() + 1);
     int64_t elems = 1;
     for (int i = t.rank - 1; i > 0; --i) {
       t.stride[static_cast<size_t>(i)] = elems;
       elems *= t.dim(i);
     }
-    t.stride[0] = row_bytes_ / dtype_bytes(dtype, 1);
-    used_ += (dtype_bytes(dtype, elems) + kAlign - 1) / kAlign * kAlign;
+    t.stride[0] = bytes_ / dtype_bytes(part.dtype, 1);
+    used_ += (dtype_bytes(part.dtype, elems) + kAlign - 1) / kAlign * kAlign;
     return t;
   }
+  Tensor whole() const { return make_tensor(base_, DType::kF32, {units_, bytes_ / 4}); }
 
  private:
   std::byte* base_;
-  int64_t rows_, row_bytes_, used_ = 0;
+  int64_t units_, bytes_, used_ = 0;
 };
 
-Tensor all_of(std::byte* base, int64_t rows, int64_t row_bytes) {
-  return make_tensor(base, DType::kF32, {rows, row_bytes / 4});
+// Units that a pool of so many has in memory.
+int64_t with_filler(const CachePoolSpec& pool, int32_t units) {
+  return int64_t{units} + (pool.is_window() && units > 0);
 }
 
 }  // namespace
@@ -75,88 +130,83 @@ int32_t CacheShape::attention_layers() const {
   return layers;
 }
 
-bool CacheShape::has_window_blocks() const {
-  return std::ranges::any_of(attention, [](const AttentionCacheShape& run) { return run.apart; });
-}
-
-void CacheShape::add_attention(int32_t layers, int32_t kv_heads, int32_t head_dim, bool apart) {
+void CacheShape::add_attention(int32_t layers, int32_t kv_heads, int32_t head_dim, int64_t window) {
   if (layers == 0) return;
   AttentionCacheShape* const last = attention.empty() ? nullptr : &attention.back();
-  if (last != nullptr && last->kv_heads == kv_heads && last->head_dim == head_dim && last->apart == apart)
+  if (last != nullptr && last->kv_heads == kv_heads && last->head_dim == head_dim && last->window == window)
     last->layers += layers;
   else
-    attention.push_back({.layers = layers, .kv_heads = kv_heads, .head_dim = head_dim, .apart = apart});
+    attention.push_back({.layers = layers, .kv_heads = kv_heads, .head_dim = head_dim, .window = window});
 }
 
-std::optional<int64_t> CacheShape::attention_bytes(bool apart) const {
-  Bytes all;
-  for (const AttentionCacheShape& run : attention) {
-    if (run.apart != apart) continue;
+std::optional<CachePools> CacheShape::pools() const {
+  CachePools pools = {{.name = "kv", .to_host = true}};
+  const std::vector<int64_t> windows = windows_of(*this);
+  for (const int64_t w : windows)
+    pools.push_back({.name = windows.size() == 1 ? "window" : fmt::format("window_{}", w), .window = w});
+  if (has_state()) pools.push_back({.name = "state", .unit = CachePoolSpec::Unit::kSequence, .to_host = true});
+  QUIRE_CHECK(pools.size() <= kMostPools, "{} kinds of cache: at most {} are known", pools.size(), kMostPools);
+  std::vector<Bytes> units(pools.size());
+  for (const Layers& l : layers_of(*this)) {
     Bytes layer;
-    for (int i = 0; i < 2; ++i) layer.add(kv_dtype, {run.kv_heads, kv_head_elems(kv_dtype, run.head_dim)});
+    for (const Part& part : l.parts) layer.add(part.dtype, part.dims);
     if (!layer.sum()) return std::nullopt;
-    all.add_bytes(*layer.sum(), run.layers);
+    units[static_cast<size_t>(l.pool)].add_bytes(*layer.sum(), l.count);
   }
-  return all.sum();
+  for (size_t i = 0; i < pools.size(); ++i) {
+    if (!units[i].sum()) return std::nullopt;
+    pools[i].bytes = *units[i].sum();
+  }
+  return pools;
 }
 
-std::optional<int64_t> CacheShape::state_bytes() const {
-  Bytes layer, all;
-  layer.add(DType::kF32, {delta.value_heads, delta.value_dim, delta.key_dim});
-  layer.add(DType::kF32, {window(), delta.value_heads, delta.value_dim});
-  layer.add(DType::kF32, {window(), delta.value_heads});
-  layer.add(activation_dtype, {window(), delta.key_heads, delta.key_dim});
-  layer.add(activation_dtype, {ring(), delta.conv_channels});
-  if (!layer.sum()) return std::nullopt;
-  all.add_bytes(*layer.sum(), delta.layers);
-  return all.sum();
+PoolCounts CacheShape::counts(int32_t blocks, int32_t sequences) const {
+  PoolCounts all(1 + windows_of(*this).size(), blocks);
+  if (has_state()) all.push_back(sequences);
+  return all;
 }
 
-std::optional<int64_t> CacheViews::bytes(const CacheShape& shape, const CacheCounts& counts) {
-  const std::optional<int64_t> block = shape.block_bytes(), window = shape.window_block_bytes(),
-                               slot = shape.state_bytes();
-  if (!block || !window || !slot) return std::nullopt;
+std::optional<int64_t> CacheViews::bytes(const CacheShape& shape, const PoolCounts& counts) {
+  const std::optional<CachePools> pools = shape.pools();
+  if (!pools) return std::nullopt;
+  QUIRE_CHECK(counts.size() == pools->size(), "counts of {} pools, of which there are {}", counts.size(),
+              pools->size());
   Bytes total;
-  total.add_bytes(*block, counts.blocks);
-  total.add_bytes(*window, counts.window_blocks);
-  total.add_bytes(*slot, counts.slots);
+  for (size_t i = 0; i < counts.size(); ++i) total.add_bytes((*pools)[i].bytes, with_filler((*pools)[i], counts[i]));
   return total.sum();
 }
 
-CacheViews::CacheViews(const CacheShape& shape, std::byte* base, const CacheCounts& counts) : shape_(shape) {
-  const int64_t block = *shape.block_bytes(), window = *shape.window_block_bytes(), slot = *shape.state_bytes();
-  std::byte* const windows = base + block * counts.blocks;
-  std::byte* const states = windows + window * counts.window_blocks;
-  Carver all(base, counts.blocks, block), apart(windows, counts.window_blocks, window),
-      state(states, counts.slots, slot);
-  for (const AttentionCacheShape& run : shape.attention) {
-    const int64_t head = kv_head_elems(shape.kv_dtype, run.head_dim);
-    Carver& kv = run.apart ? apart : all;
-    for (int i = 0; i < run.layers; ++i) {
-      KvLayer& l = kv_.emplace_back();
-      l.k = kv.take(shape.kv_dtype, {run.kv_heads, head});
-      l.v = kv.take(shape.kv_dtype, {run.kv_heads, head});
+CacheViews::CacheViews(const CacheShape& shape, std::byte* base, const PoolCounts& counts)
+    : shape_(shape), pools_(shape.pools().value()) {
+  QUIRE_CHECK(counts.size() == pools_.size(), "counts of {} pools, of which there are {}", counts.size(),
+              pools_.size());
+  std::vector<Carver> carvers;
+  for (size_t i = 0; i < counts.size(); ++i) {
+    const int64_t units = with_filler(pools_[i], counts[i]);
+    carvers.emplace_back(base, units, pools_[i].bytes);
+    units_.push_back(carvers.back().whole());
+    base += units * pools_[i].bytes;
+  }
+  std::vector<Tensor> tensors;
+  for (const Layers& l : layers_of(shape)) {
+    for (int i = 0; i < l.count; ++i) {
+      tensors.clear();
+      for (const Part& part : l.parts) tensors.push_back(carvers[static_cast<size_t>(l.pool)].take(part));
+      if (pools_[static_cast<size_t>(l.pool)].unit == CachePoolSpec::Unit::kSequence) {
+        states_.push_back(state_of(tensors));
+      } else {
+        kv_.push_back(kv_of(tensors));
+        kv_pools_.push_back(l.pool);
+      }
     }
   }
-  const DeltaCacheShape& n = shape.delta;
-  for (int i = 0; i < n.layers; ++i) {
-    DeltaState& d = states_.emplace_back();
-    d.state = state.take(DType::kF32, {n.value_heads, n.value_dim, n.key_dim});
-    d.window_u = state.take(DType::kF32, {shape.window(), n.value_heads, n.value_dim});
-    d.window_g = state.take(DType::kF32, {shape.window(), n.value_heads});
-    d.window_k = state.take(shape.activation_dtype, {shape.window(), n.key_heads, n.key_dim});
-    d.conv = state.take(shape.activation_dtype, {shape.ring(), n.conv_channels});
-  }
-  blocks_ = all_of(base, counts.blocks, block);
-  window_blocks_ = all_of(windows, counts.window_blocks, window);
-  slots_ = all_of(states, counts.slots, slot);
 }
 
-Result<CacheStorage> CacheStorage::create(const CacheShape& shape, const CacheCounts& counts) {
+Result<CacheStorage> CacheStorage::create(const CacheShape& shape, const PoolCounts& counts) {
   const std::optional<int64_t> total = bytes(shape, counts);
   if (!total)
-    return capacity_error("{} KV blocks and {} recurrent states of this model are more bytes than can be counted",
-                          counts.blocks, counts.slots);
+    return capacity_error("{} KV blocks of this model, and what else it caches, are more bytes than can be counted",
+                          counts[kKvPool]);
   const int64_t pages = (*total / kPage + 1) * kPage;
   void* p = mmap(nullptr, static_cast<size_t>(pages), PROT_READ | PROT_WRITE,
                  MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);

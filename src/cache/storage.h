@@ -1,8 +1,7 @@
-// The memory of the caches: KV blocks of the attention layers and state slots of the delta-net layers. All
-// layers of a block, and of a slot, lie together, so that copying or swapping one is one contiguous copy:
-//   blocks  [blocks][attention layer][k | v][kv_heads][kv_head_elems]   heads may differ from layer to layer
-//   window blocks  [blocks][attention layer that attends to a window][as above]   where these are kept apart
-//   slots   [slots][delta layer][state | window_u | window_g | window_k | conv]
+// The memory of the caches: pools of units (pool_spec.h), one pool behind the other. All layers of a unit lie together,
+// so that copying or swapping one is one contiguous copy:
+//   block  [attention layer of the pool][k | v][kv_heads][kv_head_elems]   heads may differ from layer to layer
+//   state  [delta layer][state | window_u | window_g | window_k | conv]
 // Layers see strided views.
 #pragma once
 
@@ -11,6 +10,7 @@
 #include <span>
 #include <vector>
 
+#include "cache/pool_spec.h"
 #include "ops/attention/attention.h"
 #include "ops/gated_delta/gated_delta.h"
 
@@ -31,7 +31,7 @@ struct AttentionCacheShape {
   int32_t layers = 0;
   int32_t kv_heads = 0;
   int32_t head_dim = 0;
-  bool apart = false;  // in window blocks
+  int64_t window = 0;  // CachePoolSpec::window of the blocks that they are kept in
 };
 struct DeltaCacheShape {
   int32_t layers = 0;
@@ -55,27 +55,15 @@ struct CacheShape {
   int32_t ring() const {
     return static_cast<int32_t>(std::bit_ceil(static_cast<uint32_t>(delta.conv_taps + 1 + drafts)));
   }
-  bool has_state() const { return delta.layers > 0; }  // sequences have a slot
+  bool has_state() const { return delta.layers > 0; }
   int32_t attention_layers() const;
-  // Whether layers that attend to a window have blocks of their own.
-  bool has_window_blocks() const;
   // `layers` more of them behind the others.
-  void add_attention(int32_t layers, int32_t kv_heads, int32_t head_dim, bool apart = false);
+  void add_attention(int32_t layers, int32_t kv_heads, int32_t head_dim, int64_t window = 0);
 
-  // One block over all attention layers that are not kept apart, keys and values; one over those that are; one slot
-  // over all delta-net layers. Nothing if that is no number of bytes (sizes come from files).
-  std::optional<int64_t> block_bytes() const { return attention_bytes(false); }
-  std::optional<int64_t> window_block_bytes() const { return attention_bytes(true); }
-  std::optional<int64_t> state_bytes() const;
-
- private:
-  std::optional<int64_t> attention_bytes(bool apart) const;
-};
-
-// How many of each the caches have.
-struct CacheCounts {
-  int32_t blocks = 0, slots = 0;
-  int32_t window_blocks = 0;  // the one that stays zero among them (window_filler)
+  // The pools that these layers need. Nothing if one's units are of no number of bytes (sizes come from files).
+  std::optional<CachePools> pools() const;
+  // So many units of blocks in each pool of them, and so many of whole sequences where there are any.
+  PoolCounts counts(int32_t blocks, int32_t sequences) const;
 };
 
 // Where the caches lie in some memory.
@@ -83,30 +71,39 @@ class CacheViews {
  public:
   CacheViews() = default;
   // base: bytes() of them, aligned to 64.
-  CacheViews(const CacheShape& shape, std::byte* base, const CacheCounts& counts);
+  CacheViews(const CacheShape& shape, std::byte* base, const PoolCounts& counts);
   // Nothing if that is no number of bytes.
-  static std::optional<int64_t> bytes(const CacheShape& shape, const CacheCounts& counts);
+  static std::optional<int64_t> bytes(const CacheShape& shape, const PoolCounts& counts);
 
   const CacheShape& shape() const { return shape_; }
+  const CachePools& pools() const { return pools_; }
+  // A pool as [units, elements], a row for all layers of a unit; the filler of windows is the last one.
+  const Tensor& units(int pool) const { return units_[static_cast<size_t>(pool)]; }
+  // The same of states; without rows if there are none.
+  Tensor states() const {
+    const int pool = state_pool(pools_);
+    return pool < 0 ? make_tensor(nullptr, DType::kF32, {0, 0}) : units(pool);
+  }
+
   const KvLayer& kv(int attention_layer) const { return kv_[static_cast<size_t>(attention_layer)]; }
+  // The pool whose blocks a layer's keys and values are in.
+  int kv_pool(int attention_layer) const { return kv_pools_[static_cast<size_t>(attention_layer)]; }
   const DeltaState& state(int delta_layer) const { return states_[static_cast<size_t>(delta_layer)]; }
-  // Blocks [blocks, elements] and slots [slots, elements], a row for all layers: for copy_slots.
-  const Tensor& blocks() const { return blocks_; }
-  const Tensor& window_blocks() const { return window_blocks_; }
-  const Tensor& slots() const { return slots_; }
 
  private:
   CacheShape shape_;
+  CachePools pools_;
+  std::vector<Tensor> units_;
   std::vector<KvLayer> kv_;
+  std::vector<int> kv_pools_;
   std::vector<DeltaState> states_;
-  Tensor blocks_, window_blocks_, slots_;
 };
 
 // A CPU's: reserves address space for everything at once and touches none of it. The kernel hands out pages as blocks
 // are first written, so memory follows use, not the configured maximum.
 class CacheStorage : public CacheViews {
  public:
-  static Result<CacheStorage> create(const CacheShape& shape, const CacheCounts& counts);
+  static Result<CacheStorage> create(const CacheShape& shape, const PoolCounts& counts);
   CacheStorage(CacheStorage&& o) noexcept { *this = std::move(o); }
   CacheStorage& operator=(CacheStorage&& o) noexcept;
   ~CacheStorage();
@@ -115,7 +112,7 @@ class CacheStorage : public CacheViews {
   std::span<std::byte> memory() const { return {base_, static_cast<size_t>(bytes_)}; }
 
  private:
-  CacheStorage(const CacheShape& shape, std::byte* base, int64_t bytes, const CacheCounts& counts)
+  CacheStorage(const CacheShape& shape, std::byte* base, int64_t bytes, const PoolCounts& counts)
       : CacheViews(shape, base, counts), base_(base), bytes_(bytes) {}
   std::byte* base_ = nullptr;
   int64_t bytes_ = 0;

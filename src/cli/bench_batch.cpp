@@ -93,7 +93,7 @@ Status measure(const BenchBatchOptions& o, Engine& engine, std::vector<Width>& w
 void print_table(const BenchBatchOptions& o, const Engine& engine, const std::vector<Width>& widths) {
   const MemoryUse m = engine.memory();
   print_out("{}: prompts of {} tokens, {} generated, steps of up to {} tokens, median of {}\n",
-            escaped(o.source.name()), o.prompt, o.generate, engine.options().max_batch_tokens, o.repetitions);
+            escaped(o.source.name()), o.prompt, o.generate, engine.plan().max_batch_tokens, o.repetitions);
   if (!o.accept.empty()) print_out("acceptance of drafts is simulated, by depth: {}\n", fmt::join(o.accept, ", "));
   print_out("{}; weights {} mapped and {} packed, caches {}, scratch {}\n\n", engine.fingerprint(),
             human_bytes(static_cast<uint64_t>(m.mapped)), human_bytes(static_cast<uint64_t>(m.repacked)),
@@ -118,7 +118,7 @@ void print_json(const BenchBatchOptions& o, const Engine& engine, const std::vec
       {"fingerprint", engine.fingerprint()},
       {"prompt_tokens", o.prompt},
       {"generated_tokens", o.generate},
-      {"batch_tokens", engine.options().max_batch_tokens},
+      {"batch_tokens", engine.plan().max_batch_tokens},
       {"simulated_acceptance", o.accept},
       {"memory",
        {{"mapped", m.mapped}, {"repacked", m.repacked}, {"cache", m.kv_and_state}, {"workspace", m.workspace}}}};

@@ -61,7 +61,7 @@ Result<std::vector<Request>> make_requests(const std::vector<EvalTask>& tasks, c
 // Answers in the order of the requests. A few more than run at once are queued, so that none waits for us.
 Result<std::vector<EvalAnswer>> answer_all(Engine& engine, std::vector<Request> requests) {
   const Tokenizer& tokenizer = *engine.model().tokenizer;
-  const size_t queued = static_cast<size_t>(engine.options().max_sequences) * 2;
+  const size_t queued = static_cast<size_t>(engine.plan().max_sequences) * 2;
   std::vector<EvalAnswer> answers(requests.size());
   std::vector<TextPart> parts;
   for (const Request& r : requests) parts.push_back(tokenizer.part_after(r.prompt));

@@ -78,7 +78,7 @@ Result<MachineLimits> limits_of(const ExplainOptions& o, const Machine& m) {
 
 // What a server without further options would make of so much memory.
 struct PlannedServer {
-  EngineOptions options;
+  EnginePlan plan;
   MemoryShares shares;
 
   static Result<PlannedServer> of(const ExplainOptions& o, Device device, const gguf::File& file,
@@ -92,24 +92,21 @@ struct PlannedServer {
     const EngineMemory memory{.host = std::max<int64_t>(0, bytes - weights),
                               .gpu = {.total = bytes, .used = weights + kOfDriver, .weights = weights}};
     PlannedServer p;
-    QUIRE_TRY(p.options, resolve(std::move(asked), model, memory));
-    QUIRE_TRY(p.shares, memory_shares(p.options, model, memory));
+    QUIRE_TRY(p.plan, resolve(asked, model, memory));
+    QUIRE_TRY(p.shares, memory_shares(p.plan, model, memory));
     return p;
   }
 
   std::string text() const {
     const auto gib = [](int64_t n) { return static_cast<double>(n) / (1 << 30); };
     return fmt::format(
-        "a server: {} sequences of up to {} tokens, steps of {} tokens; a cache of {} tokens in {:.1f} GiB, states in "
-        "{:.1f}, "
-        "saved ones in {:.1f}, steps in {:.1f}\n",
-        options.max_sequences, options.context, options.max_batch_tokens, shares.kv_tokens, gib(shares.kv),
-        gib(shares.states), gib(shares.saved_states), gib(shares.steps));
+        "a server: {}; a cache of {} tokens in {:.1f} GiB, states in {:.1f}, saved ones in {:.1f}, steps in {:.1f}\n",
+        plan.text(), shares.kv_tokens, gib(shares.kv), gib(shares.states), gib(shares.saved_states), gib(shares.steps));
   }
   nlohmann::ordered_json json() const {
-    return {{"sequences", options.max_sequences},
-            {"context", options.context},
-            {"batch_tokens", options.max_batch_tokens},
+    return {{"sequences", plan.max_sequences},
+            {"context", plan.context},
+            {"batch_tokens", plan.max_batch_tokens},
             {"kv_tokens", shares.kv_tokens},
             {"bytes",
              {{"kv", shares.kv},
@@ -174,8 +171,7 @@ class Explanation {
   Status step(const std::string& title, DryStep step) {
     step.kv_cache = kv_;
     step.choice = &choice_;
-    const EngineOptions engine{.max_sequences = step.sequences, .arithmetic = arithmetic_};
-    step.latency = machine_.device == Device::kCpu && step.sequences > 0 && engine.for_latency();
+    step.latency = machine_.device == Device::kCpu && step.sequences > 0 && for_latency(arithmetic_, step.sequences);
     ExplainedStep seen;
     dry_step(decoder_, machine_, step, seen);
     if (seen.refusal()) return *seen.refusal();

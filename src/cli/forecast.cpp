@@ -62,17 +62,16 @@ ModelNeeds ModelNeeds::of(const gguf::File& file) {
     n.problem = memory.error().message;
     return n;
   }
-  const CacheShape cache = cache_shape(c, DType::kBF16, KvCacheType::kAuto, {.windows_apart = c.has_windows()});
+  const CacheShape cache = cache_shape(c, DType::kBF16, KvCacheType::kAuto, {.window = c.attention.window});
   const CacheShape reads = cache_reads(c, cache);
   const ModelCost cost = model_cost(file, c, cache);
   n.trained_context = c.context_length;
-  const auto of_token = [](std::optional<int64_t> block) {
-    return static_cast<double>(block.value_or(0)) / kBlockTokens;
-  };
-  n.token_kv = {of_token(cache.block_bytes()), of_token(reads.block_bytes())};
-  n.window_kv = {of_token(cache.window_block_bytes()), of_token(reads.window_block_bytes())};
+  for (const auto& [shape, member] : {std::pair(&cache, &ModelNeeds::Kv::held), {&reads, &ModelNeeds::Kv::read}})
+    for (const CachePoolSpec& pool : shape->pools().value_or(CachePools{}))
+      if (pool.unit == CachePoolSpec::Unit::kBlock)
+        (pool.is_window() ? n.window_kv : n.token_kv).*member += static_cast<double>(pool.bytes) / kBlockTokens;
   n.window = c.attention.window;
-  n.state = static_cast<double>(memory->states);
+  n.state = static_cast<double>(state_bytes(cache.pools().value_or(CachePools{})));
   n.step = static_cast<double>(memory->activations);
   n.token_weights = cost.decode_bytes(1, 0) - cost.state_bytes;
   return n;

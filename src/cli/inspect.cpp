@@ -216,10 +216,11 @@ void print_memory(const gguf::File& f, const LoadedParts& model, const InspectOp
   line("weights", m->weights - f.made_bytes(), "mapped, shared between processes");
   if (f.made_bytes() > 0) line("made", f.made_bytes(), "weights that the folder has in another form; each process");
   if (m->repacked > 0) line("repacked", m->repacked, "copies of weights for one or two sequences; --no-repack");
-  line("KV cache", m->kv, "grows with the tokens really there");
-  if (m->windows > 0)
-    line("windows", m->windows, "of layers that attend to a window: no more, however long the context");
-  line("states", m->states, "of the delta-net layers");
+  for (const MemoryEstimate::Pool& pool : m->caches)
+    line(fmt::format("{} cache", pool.spec.name).c_str(), pool.bytes,
+         pool.spec.unit == CachePoolSpec::Unit::kSequence ? "as much for each sequence, however long it is"
+         : pool.spec.is_window() ? "of layers that attend to a window: no more, however long the context"
+                                 : "grows with the tokens really there");
   line("activations", m->activations, "about, of one step");
   line("total", m->total(), "");
 }
@@ -227,10 +228,11 @@ void print_memory(const gguf::File& f, const LoadedParts& model, const InspectOp
 void add_memory(const gguf::File& f, const LoadedParts& model, const InspectOptions& o, ordered_json& out) {
   const auto m = memory_of(f, model, o);
   if (!m.ok()) return;
-  out["memory"] = {
-      {"context", o.context}, {"sequences", o.sequences}, {"weights", m->weights}, {"repacked", m->repacked},
-      {"kv", m->kv},          {"windows", m->windows},    {"states", m->states},   {"activations", m->activations},
-      {"total", m->total()}};
+  ordered_json caches = ordered_json::object();
+  for (const MemoryEstimate::Pool& pool : m->caches) caches[pool.spec.name] = pool.bytes;
+  out["memory"] = {{"context", o.context},    {"sequences", o.sequences},    {"weights", m->weights},
+                   {"repacked", m->repacked}, {"caches", std::move(caches)}, {"activations", m->activations},
+                   {"total", m->total()}};
 }
 
 // ---- Metadata ----

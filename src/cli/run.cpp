@@ -183,7 +183,7 @@ nlohmann::ordered_json as_json(const Output& out, const Engine& engine, bool log
   const int64_t drafts = out.drafts, accepted = out.drafts_accepted;
   j["speculation"] = {{"drafts", drafts}, {"accepted", accepted}};
   const MemoryUse m = engine.memory();
-  if (!engine.options().kernels.forced.empty()) {
+  if (!engine.plan().kernels.forced.empty()) {
     auto& forced = j["forced_kernels"] = nlohmann::ordered_json::array();
     for (const ForcedCount& c : engine.forced_kernels())
       forced.push_back({{"operator", c.op}, {"kernel", c.kernel}, {"ran", c.ran}, {"replaced", c.replaced}});

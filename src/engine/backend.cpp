@@ -19,22 +19,23 @@ std::string numerics_of(const Machine& m, const KernelChoice& forced) {
   return s;
 }
 
-HostPages host_pages_of(const EngineOptions& options, int64_t block_bytes) {
+HostPages host_pages_of(const EnginePlan& plan, int64_t block_bytes) {
   if (block_bytes <= 0) return {};
-  const int64_t longest = (options.context + kBlockTokens - 1) / kBlockTokens,
-                swap =
-                    std::min({options.swap_bytes / block_bytes, longest * options.max_sequences, int64_t{INT32_MAX}}),
-                cache = options.prefix_cache ? options.prefix_host_bytes / block_bytes : 0;
+  const int64_t longest = (plan.context + kBlockTokens - 1) / kBlockTokens,
+                swap = std::min({plan.swap_bytes / block_bytes, longest * plan.max_sequences, int64_t{INT32_MAX}}),
+                cache = plan.prefix_cache ? plan.prefix_host_bytes / block_bytes : 0;
   return {static_cast<int32_t>(swap), static_cast<int32_t>(std::min(cache, INT32_MAX - swap))};
 }
 
-Result<MemoryOfEngine> memory_for(const std::shared_ptr<const LoadedModel>& model, const EngineOptions& options) {
-  if (options.device == Device::kCuda) return place_on_gpu(model, options);
+Result<MemoryOfEngine> memory_for(const std::shared_ptr<const LoadedModel>& model, const EngineOptions& options,
+                                  bool mtp) {
+  if (options.device == Device::kCuda) return place_on_gpu(model, options, mtp);
   // What was made of a folder is in use already; what is mapped is read for every token.
   const int64_t mapped = static_cast<int64_t>(model->file.mapped_bytes()) - model->file.made_bytes();
   int64_t host = std::max<int64_t>(available_memory() - mapped, 0);
   // Where weights are repacked, that comes before a longer context.
-  if (options.device == Device::kCpu && options.repack && options.max_sequences > 0 && options.for_latency()) {
+  if (options.device == Device::kCpu && options.repack && options.max_sequences > 0 &&
+      for_latency(options.arithmetic, options.max_sequences)) {
     const int64_t copies = RepackedWeights::bytes_for(model->model->matrices());
     if (copies <= host / 2) host -= copies;
   }
@@ -42,23 +43,22 @@ Result<MemoryOfEngine> memory_for(const std::shared_ptr<const LoadedModel>& mode
 }
 
 Result<std::unique_ptr<ComputeDevice>> make_device(const std::shared_ptr<const LoadedModel>& model,
-                                                   const EngineOptions& options) {
-  if (options.device == Device::kCuda) return make_cuda_device(model, options);
-  return std::unique_ptr<ComputeDevice>(std::make_unique<CpuDevice>(model, options));
+                                                   const EnginePlan& plan) {
+  if (plan.device == Device::kCuda) return make_cuda_device(model, plan);
+  return std::unique_ptr<ComputeDevice>(std::make_unique<CpuDevice>(model, plan));
 }
 
 BackendFactory backend_over(DeviceFactory make) {
   return [make = std::move(make)](const std::shared_ptr<const LoadedModel>& model,
-                                  const EngineOptions& options) -> Result<std::unique_ptr<Backend>> {
-    QUIRE_TRY(std::unique_ptr<ComputeDevice> device, make(model, options));
-    QUIRE_TRY(std::unique_ptr<StepBackend> backend, StepBackend::create(model, options, std::move(device)));
+                                  const EnginePlan& plan) -> Result<std::unique_ptr<Backend>> {
+    QUIRE_TRY(std::unique_ptr<ComputeDevice> device, make(model, plan));
+    QUIRE_TRY(std::unique_ptr<StepBackend> backend, StepBackend::create(model, plan, std::move(device)));
     return std::unique_ptr<Backend>(std::move(backend));
   };
 }
 
-Result<std::unique_ptr<Backend>> make_backend(const std::shared_ptr<const LoadedModel>& model,
-                                              const EngineOptions& options) {
-  return backend_over(make_device)(model, options);
+Result<std::unique_ptr<Backend>> make_backend(const std::shared_ptr<const LoadedModel>& model, const EnginePlan& plan) {
+  return backend_over(make_device)(model, plan);
 }
 
 }  // namespace quire

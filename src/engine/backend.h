@@ -10,7 +10,7 @@
 #include "cache/prefix_file.h"
 #include "cache/storage.h"
 #include "engine/loaded_model.h"
-#include "engine/options.h"
+#include "engine/plan.h"
 #include "model/step.h"
 
 namespace quire {
@@ -45,12 +45,9 @@ struct HostPages {
 class Backend : public CacheMemory {
  public:
   virtual const StepLayout& layout() const = 0;
-  virtual int32_t blocks() const = 0;  // KV blocks
-  virtual int32_t slots() const = 0;   // recurrent states; 0 if the model has none
-  // Blocks of layers that attend to a window, where they have their own; else 0. Behind them lies one that stays zero
-  // (window_filler).
-  virtual int32_t window_blocks() const = 0;
-  virtual const CacheShape& cache_shape() const = 0;
+  // What its caches are made of, and how many units each pool has (the fillers of windows not counted).
+  virtual const CachePools& pools() const = 0;
+  virtual const PoolCounts& units() const = 0;
   // Pages of the host's memory, each of a KV block's size: those that sequences are swapped out to, then those of the
   // prefix cache.
   virtual HostPages host_pages() const = 0;
@@ -83,30 +80,30 @@ class Backend : public CacheMemory {
   virtual std::vector<ForcedCount> forced() const = 0;
 };
 
-// What an engine with these options can have. On a GPU the model's weights have been placed then, and stay as long as
-// `placed` or a backend has them.
+// What an engine with these options can have; `mtp`: with the model's block for multi-token prediction. On a GPU the
+// model's weights have been placed then, and stay as long as `placed` or a backend has them.
 struct MemoryOfEngine {
   EngineMemory memory;
   std::shared_ptr<const void> placed;
 };
-Result<MemoryOfEngine> memory_for(const std::shared_ptr<const LoadedModel>& model, const EngineOptions& options);
+Result<MemoryOfEngine> memory_for(const std::shared_ptr<const LoadedModel>& model, const EngineOptions& options,
+                                  bool mtp);
 
 using BackendFactory =
-    std::function<Result<std::unique_ptr<Backend>>(const std::shared_ptr<const LoadedModel>&, const EngineOptions&)>;
+    std::function<Result<std::unique_ptr<Backend>>(const std::shared_ptr<const LoadedModel>&, const EnginePlan&)>;
 
-// How many pages of so many bytes options.swap_bytes and options.prefix_host_bytes hold: for swapping no more than all
+// How many pages of so many bytes swap_bytes and prefix_host_bytes of a plan hold: for swapping no more than all
 // sequences could ever fill.
-HostPages host_pages_of(const EngineOptions& options, int64_t block_bytes);
+HostPages host_pages_of(const EnginePlan& plan, int64_t block_bytes);
 
 // What the bits of results depend on (Backend::numerics): the machine, and what is forced.
 std::string numerics_of(const Machine& m, const KernelChoice& forced);
 
-// The backend of options.device.
-Result<std::unique_ptr<Backend>> make_backend(const std::shared_ptr<const LoadedModel>& model,
-                                              const EngineOptions& options);
+// The backend of plan.device.
+Result<std::unique_ptr<Backend>> make_backend(const std::shared_ptr<const LoadedModel>& model, const EnginePlan& plan);
 // The backend over another device (engine/compute_device.h).
-using DeviceFactory = std::function<Result<std::unique_ptr<ComputeDevice>>(const std::shared_ptr<const LoadedModel>&,
-                                                                           const EngineOptions&)>;
+using DeviceFactory =
+    std::function<Result<std::unique_ptr<ComputeDevice>>(const std::shared_ptr<const LoadedModel>&, const EnginePlan&)>;
 BackendFactory backend_over(DeviceFactory make);
 
 }  // namespace quire

@@ -1,5 +1,4 @@
-// Who holds which part of the caches: KV blocks, those of windows, recurrent states, pages of the host, and the prefix
-// cache over them.
+// Who holds which part of the caches: units of each pool, pages of the host, and the prefix cache over them.
 // Internal to the engine.
 #pragma once
 
@@ -32,7 +31,14 @@ struct StepMoves {
 // engine thread owns it. Steps that admit nobody allocate nothing.
 class CacheManager {
  public:
-  CacheManager(const Backend& backend, const EngineOptions& options, const ModelConfig& model);
+  CacheManager(const Backend& backend, const EnginePlan& plan, const ModelConfig& model);
+
+  // Makes the tables of a sequence that may come to need so many blocks of kKvPool. Any thread.
+  void prepare(SequenceMemory& memory, int32_t most_blocks) const;
+  // Blocks of windows that are set aside for a sequence while it runs, so that these never run short.
+  static WindowCounts set_aside(const Sequence& s);
+  // Those that are set aside for none of these.
+  WindowCounts free_windows(std::span<const ScheduledSequence> running) const;
 
   // What the prefix cache has of a waiting sequence's prompt, into its `match`.
   void find_prefix(Sequence& s);
@@ -69,16 +75,16 @@ class CacheManager {
 
   // Makes what a retired step computed of a prompt findable; `succeeded`: the bits are what they should be.
   void publish(const SequenceRows& rows, bool succeeded);
-  // Takes back the window blocks that no step reads any more, once those with these rows and before have ended.
+  // Takes back the blocks of windows that no step reads any more, once those with these rows and before have ended.
   void release_windows(const SequenceRows& rows);
   // Takes back all that the sequence holds.
   void release(Sequence& s);
 
+  const CachePools& pools() const { return pools_; }
+  PoolUses uses() const;
   bool recurrent() const { return recurrent_; }
-  bool has_windows() const { return windows_.total() > 0; }
-  const WindowNeeds& window_needs() const { return window_needs_; }
-  const BlockPool& windows() const { return windows_; }
-  const BlockPool& blocks() const { return blocks_; }
+  bool has_windows() const { return blocks_.size() > 1; }
+  const BlockPool& blocks() const { return blocks_[kKvPool]; }
   const BlockPool& host_blocks() const { return host_blocks_; }
   const PrefixCache* prefix_cache() const { return prefix_.get(); }  // null: prompts are always computed whole
   PrefixCache* prefix_cache() { return prefix_.get(); }
@@ -101,15 +107,17 @@ class CacheManager {
     bool state;  // comes from the host as well
   };
   int64_t cut_after(const Sequence& s, int64_t position) const;
-  Status check_windows(std::span<const std::unique_ptr<Sequence>> running) const;
+  Status check_blocks(int pool, std::span<const std::unique_ptr<Sequence>> running) const;
   void make_room(int32_t blocks);
+  void make_prefix_cache(const HostPages& pages, const EnginePlan& plan, const ModelConfig& model);
 
+  const CachePools pools_;
+  std::vector<WindowNeeds> needs_;  // of each of them
   bool recurrent_;
-  WindowNeeds window_needs_;
-  int64_t window_;  // tokens that layers with a window attend to
-  // Of sequences and of the prefix cache. Every running sequence has all that it can come to hold of the windows' pool
-  // set aside for it, so that these never run short; what it does not use just now the prefix cache has.
-  BlockPool blocks_, windows_, host_blocks_;
+  // Of sequences and of the prefix cache: each pool of blocks. Every running sequence has all that it can come to hold
+  // of windows set aside for it; what it does not use just now the prefix cache has.
+  std::vector<BlockPool> blocks_;
+  BlockPool host_blocks_;
   StatePool states_;
   std::optional<HostTier> host_tier_;
   std::unique_ptr<PrefixCache> prefix_;

@@ -14,7 +14,7 @@
 #include "engine/compute_step.h"
 #include "engine/device_moves.h"
 #include "engine/loaded_model.h"
-#include "engine/options.h"
+#include "engine/plan.h"
 
 namespace quire {
 
@@ -87,7 +87,7 @@ class ComputeDevice {
   virtual int64_t overhead_bytes(const StepCapacity&) const { return 0; }
   // Goes through these steps without computing them: an error where something in them cannot be computed.
   virtual Status rehearse(std::span<const StepShape>) { return {}; }
-  // What is left for caches, once all else is allocated. The host's are as large as the options say.
+  // What is left for caches, once all else is allocated. The host's are as large as the plan says.
   virtual Result<DeviceRoom> room(const StepCapacity&) { return DeviceRoom{}; }
 
   // All memory is allocated: from here on what is enqueued, read() and write() touch it, and nothing else. Prepares
@@ -128,8 +128,8 @@ class ComputeDevice {
   Compute compute_;
 };
 
-// The device of the options. Errors: there is none, or it cannot have such a model.
+// The device of the plan. Errors: there is none, or it cannot have such a model.
 Result<std::unique_ptr<ComputeDevice>> make_device(const std::shared_ptr<const LoadedModel>& model,
-                                                   const EngineOptions& options);
+                                                   const EnginePlan& plan);
 
 }  // namespace quire

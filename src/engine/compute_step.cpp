@@ -91,7 +91,7 @@ void follow(const OpContext& ctx, const Decoder& mtp, const DraftBatch& drafts, 
 // What comes before the pass.
 void begin_step(const OpContext& ctx, const StepDecoders& decoders, const StepBatch& batch, const DraftBatch& drafts,
                 const ForwardOptions& options, const StepMemory& memory) {
-  copy_slots(ctx, {.pool = memory.cache.slots(), .pairs = batch.slot_copies()});
+  copy_slots(ctx, {.pool = memory.cache.states(), .pairs = batch.slot_copies()});
   update_history(ctx, {.tokens = batch.arrays.past_tokens,
                        .token_count = batch.shape.past_tokens,
                        .ranges = batch.arrays.past_updates,

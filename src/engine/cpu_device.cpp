@@ -38,8 +38,8 @@ struct Visitor : F... {
 
 }  // namespace
 
-CpuDevice::CpuDevice(std::shared_ptr<const LoadedModel> model, const EngineOptions& options)
-    : model_(std::move(model)), options_(options), forced_(options.kernels), pool_(options.threads) {}
+CpuDevice::CpuDevice(std::shared_ptr<const LoadedModel> model, const EnginePlan& plan)
+    : model_(std::move(model)), plan_(plan), forced_(plan.kernels), pool_(plan.threads) {}
 
 CpuDevice::~CpuDevice() {
   CpuDevice::stop();
@@ -64,13 +64,12 @@ int64_t CpuDevice::resident_bytes(const DeviceMemory& memory) const {
 }
 
 Status CpuDevice::place(int64_t beside) {
-  if (options_.repack && options_.for_latency() && options_.device == Device::kCpu)
-    repacked_ = model_->repacked(pool_, beside);
+  if (plan_.repack && plan_.for_latency() && plan_.device == Device::kCpu) repacked_ = model_->repacked(pool_, beside);
   if (repacked_ != nullptr) {
     UseCopies use(*repacked_);
     placed_ = model_->model->decoder().placed(use);
   }
-  if (!options_.mtp) return {};
+  if (!plan_.mtp) return {};
   QUIRE_TRY(const MtpBlock* const block, model_->mtp());
   mtp_ = mtp_decoder(decoder(), block->weights, kDraftedTokens);
   return {};
@@ -85,14 +84,14 @@ StepDecoders CpuDevice::decoders() const {
 }
 
 ForwardOptions CpuDevice::forward_options(bool dry) const {
-  return {.latency = options_.for_latency(), .probe = options_.probe && !dry ? &options_.probe : nullptr};
+  return {.latency = plan_.for_latency(), .probe = plan_.probe && !dry ? &plan_.probe : nullptr};
 }
 
 OpContext CpuDevice::context(Workspace& workspace) {
   return {.pool = pool_,
           .workspace = workspace,
-          .machine = {options_.device},
-          .choice = &options_.kernels,
+          .machine = {plan_.device},
+          .choice = &plan_.kernels,
           .forced = pool_.dry() ? nullptr : &forced_};
 }
 

@@ -17,10 +17,10 @@ namespace quire {
 
 class CpuDevice : public ComputeDevice {
  public:
-  CpuDevice(std::shared_ptr<const LoadedModel> model, const EngineOptions& options);
+  CpuDevice(std::shared_ptr<const LoadedModel> model, const EnginePlan& plan);
   ~CpuDevice() override;
 
-  Machine machine() const override { return {options_.device}; }
+  Machine machine() const override { return {plan_.device}; }
   bool is_host() const override { return true; }
   Result<DeviceMemory> allocate(Where where, int64_t bytes, std::string_view what) override;
   int64_t resident_bytes(const DeviceMemory& memory) const override;
@@ -73,7 +73,7 @@ class CpuDevice : public ComputeDevice {
   void work();
 
   const std::shared_ptr<const LoadedModel> model_;
-  const EngineOptions options_;
+  const EnginePlan plan_;
   ForcedCounts forced_;
   ThreadPool pool_;
   std::shared_ptr<const RepackedWeights> repacked_;  // may be null

@@ -15,8 +15,8 @@ void free_host(std::span<std::byte> bytes) {
   (void)cudaFreeHost(bytes.data());
 }
 
-int64_t graphs_of(const StepCapacity& capacity, const EngineOptions& options) {
-  return options.graphs ? std::ssize(graph_sizes(capacity)) + CudaGraphs::kMostOnDemand : 0;
+int64_t graphs_of(const StepCapacity& capacity, const EnginePlan& plan) {
+  return plan.graphs ? std::ssize(graph_sizes(capacity)) + CudaGraphs::kMostOnDemand : 0;
 }
 
 }  // namespace
@@ -33,8 +33,8 @@ void CudaDevice::stop() {
 }
 
 Status CudaDevice::create() {
-  QUIRE_CHECKED(choose_gpu(*model_, options_.gpu, options_.kv_cache));
-  QUIRE_CHECKED(check_gpu_options(options_));
+  QUIRE_CHECKED(choose_gpu(*model_, plan_.gpu, plan_.kv_cache));
+  QUIRE_CHECKED(check_gpu_options(plan_));
   QUIRE_TRY(machine_, gpu_machine());
   QUIRE_CHECKED(context_.create());
   QUIRE_CHECKED(moves_.create());
@@ -52,7 +52,7 @@ Result<DeviceMemory> CudaDevice::allocate(Where where, int64_t bytes, std::strin
 }
 
 Status CudaDevice::place(int64_t) {
-  QUIRE_TRY(weights_, model_->on_gpu(options_.threads, options_.mtp));
+  QUIRE_TRY(weights_, model_->on_gpu(plan_.threads, plan_.mtp));
   return {};
 }
 
@@ -70,7 +70,7 @@ Result<int64_t> CudaDevice::measure(const StepShape& shape) {
 int64_t CudaDevice::overhead_bytes(const StepCapacity& capacity) const {
   constexpr int64_t kOfDriver = int64_t{192} << 20, kKernelsOfLayer = 24;
   return kOfDriver +
-         CudaGraphs::estimated_bytes(graphs_of(capacity, options_), model_->model->config().layers * kKernelsOfLayer);
+         CudaGraphs::estimated_bytes(graphs_of(capacity, plan_), model_->model->config().layers * kKernelsOfLayer);
 }
 
 // What no kernel takes, and a launch that the driver refuses, is found now and not by the first request. Kernels are
@@ -87,15 +87,15 @@ Status CudaDevice::rehearse(std::span<const StepShape> steps) {
 
 Result<DeviceRoom> CudaDevice::room(const StepCapacity& capacity) {
   QUIRE_TRY(const GpuMemory m, gpu_memory(weights_->bytes()));
-  const auto cap = static_cast<int64_t>(static_cast<double>(m.total) * options_.gpu_memory_utilization);
-  const int64_t graphs = CudaGraphs::estimated_bytes(graphs_of(capacity, options_), graph_kernels_);
+  const auto cap = static_cast<int64_t>(static_cast<double>(m.total) * plan_.gpu_memory_utilization);
+  const int64_t graphs = CudaGraphs::estimated_bytes(graphs_of(capacity, plan_), graph_kernels_);
   return DeviceRoom{.memory = m, .bytes = cap - m.used - graphs};
 }
 
 // The largest first: if memory ends, those are missing that save least. Without graphs everything is computed as well.
 std::string CudaDevice::start(const StepCapacity& capacity) {
   capacity_ = capacity;
-  if (options_.graphs) {
+  if (plan_.graphs) {
     const std::vector<GraphSize> sizes = graph_sizes(capacity);
     const Status done =
         graphs_.capture(context_.stream, sizes, [this](const GraphSize& size) { return capture(size); });
@@ -140,7 +140,7 @@ void CudaDevice::run(const StepShape& shape, const StepShape& padded, StepPart p
   GraphSize size = size_of(padded);
   size.part = part;
   const bool empty = part == StepPart::kBegin && size.passes == 0;
-  const cudaGraphExec_t graph = options_.graphs && replayable(shape) && !empty ? graph_of(size) : nullptr;
+  const cudaGraphExec_t graph = plan_.graphs && replayable(shape) && !empty ? graph_of(size) : nullptr;
   if (graph == nullptr) {
     enqueue(padded, *workspace_, part);
     return log_.computed(padded.rows > padded.decode_rows);
@@ -167,7 +167,7 @@ void CudaDevice::enqueue(const StepShape& shape, Workspace& workspace, StepPart 
   compute()({.pool = pool_,
              .workspace = workspace,
              .machine = machine_,
-             .choice = &options_.kernels,
+             .choice = &plan_.kernels,
              .forced = context_.dry || only_chooses ? nullptr : &forced_,
              .launches = context_.dry ? nullptr : log_.observer(),
              .only_chooses = only_chooses,
@@ -212,8 +212,8 @@ Status CudaDevice::write(std::span<std::byte* const> to, std::span<const std::by
 }
 
 Result<std::unique_ptr<ComputeDevice>> make_cuda_device(const std::shared_ptr<const LoadedModel>& model,
-                                                        const EngineOptions& options) {
-  auto device = std::make_unique<CudaDevice>(model, options);
+                                                        const EnginePlan& plan) {
+  auto device = std::make_unique<CudaDevice>(model, plan);
   QUIRE_CHECKED(device->create());
   return std::unique_ptr<ComputeDevice>(std::move(device));
 }

@@ -16,16 +16,17 @@ Result<Machine> open_gpu(int gpu);
 
 // Brings the weights to the GPU of the options, and says what that leaves. Without such a GPU, a driver, or CUDA in
 // this program, and for a model that has no kernels there: Fault::kRequest, saying so.
-Result<MemoryOfEngine> place_on_gpu(const std::shared_ptr<const LoadedModel>& model, const EngineOptions& options);
+Result<MemoryOfEngine> place_on_gpu(const std::shared_ptr<const LoadedModel>& model, const EngineOptions& options,
+                                    bool mtp);
 
 // Of the calling thread's GPU; `weights` of what is used are a model's.
 Result<GpuMemory> gpu_memory(int64_t weights);
 // Whether the calling thread's GPU has what the options ask for.
 Status check_gpu_options(const EngineOptions& options);
 
-// The device of Device::kCuda: the GPU of the options. Errors are those of place_on_gpu.
+// The device of Device::kCuda: the GPU of the plan. Errors are those of place_on_gpu.
 Result<std::unique_ptr<ComputeDevice>> make_cuda_device(const std::shared_ptr<const LoadedModel>& model,
-                                                        const EngineOptions& options);
+                                                        const EnginePlan& plan);
 
 // A GPU as `quire devices` lists it, in the order of the driver's numbers.
 struct GpuInfo {

@@ -18,14 +18,14 @@ namespace quire {
 
 class CudaDevice final : public ComputeDevice {
  public:
-  CudaDevice(std::shared_ptr<const LoadedModel> model, const EngineOptions& options)
+  CudaDevice(std::shared_ptr<const LoadedModel> model, const EnginePlan& plan)
       : model_(std::move(model)),
-        options_(options),
-        forced_(options.kernels),
+        plan_(plan),
+        forced_(plan.kernels),
         pool_(1),
-        log_(options.launches, cuda::launched_kernels) {}
+        log_(plan.launches, cuda::launched_kernels) {}
   ~CudaDevice() override;
-  // Makes the GPU of the options the calling thread's.
+  // Makes the GPU of the plan the calling thread's.
   Status create();
 
   Machine machine() const override { return machine_; }
@@ -45,7 +45,7 @@ class CudaDevice final : public ComputeDevice {
   void move(std::span<const DeviceMove> moves, std::optional<Fence> before) override;
   void run(const StepShape& shape, const StepShape& padded, StepPart part) override;
   void mark(Fence fence) override;
-  bool replays() const override { return options_.graphs; }
+  bool replays() const override { return plan_.graphs; }
   Status enqueued() override { return std::exchange(context_.status, Status{}); }
   Status wait(Fence fence, std::string_view what) override;
   Result<double> seconds(Fence begin, Fence end) override;
@@ -59,7 +59,7 @@ class CudaDevice final : public ComputeDevice {
 
  private:
   // CUDA's calls are for a thread's current device.
-  void use_gpu() const { (void)cudaSetDevice(options_.gpu); }
+  void use_gpu() const { (void)cudaSetDevice(plan_.gpu); }
   void keep(cudaError_t code, std::string_view what) { context_.keep(cuda::check(code, what)); }
   cudaGraphExec_t graph_of(const GraphSize& size);
   Status capture(const GraphSize& size);
@@ -67,7 +67,7 @@ class CudaDevice final : public ComputeDevice {
   void enqueue(const StepShape& shape, Workspace& workspace, StepPart part, bool only_chooses = false);
 
   std::shared_ptr<const LoadedModel> model_;
-  EngineOptions options_;
+  EnginePlan plan_;
   Machine machine_;
   ForcedCounts forced_;
   ThreadPool pool_;  // operators expect one

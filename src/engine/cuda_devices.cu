@@ -84,18 +84,19 @@ Status choose_gpu(const LoadedModel& model, int gpu, KvCacheType kv_cache) {
   return check_gpu_kernels(model.model->decoder(), machine, kv_cache).context("this GPU cannot compute the model");
 }
 
-Result<MemoryOfEngine> place_on_gpu(const std::shared_ptr<const LoadedModel>& model, const EngineOptions& options) {
+Result<MemoryOfEngine> place_on_gpu(const std::shared_ptr<const LoadedModel>& model, const EngineOptions& options,
+                                    bool mtp) {
   QUIRE_CHECKED(choose_gpu(*model, options.gpu, options.kv_cache));
   QUIRE_CHECKED(check_gpu_options(options));
   const auto begin = std::chrono::steady_clock::now();
-  QUIRE_TRY(const std::shared_ptr<const CudaWeights> weights, model->on_gpu(options.threads, options.mtp));
+  QUIRE_TRY(const std::shared_ptr<const CudaWeights> weights, model->on_gpu(options.threads, mtp));
   log_info(fmt::format("cuda: weights {:.2f} s ({:.1f} GiB)",
                        std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count(),
                        static_cast<double>(weights->bytes()) / (1 << 30)));
   QUIRE_TRY(const GpuMemory memory, gpu_memory(weights->bytes()));
-  const auto step_bytes = [model, weights](const EngineOptions& o) -> Result<int64_t> {
-    QUIRE_TRY(std::unique_ptr<ComputeDevice> device, make_cuda_device(model, o));
-    return StepBackend::step_bytes(model, o, std::move(device));
+  const auto step_bytes = [model, weights](const EnginePlan& plan) -> Result<int64_t> {
+    QUIRE_TRY(std::unique_ptr<ComputeDevice> device, make_cuda_device(model, plan));
+    return StepBackend::step_bytes(model, plan, std::move(device));
   };
   return MemoryOfEngine{.memory = {.gpu = memory, .step_bytes = step_bytes}, .placed = weights};
 }

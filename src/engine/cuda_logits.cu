@@ -62,11 +62,11 @@ Status LogitsPass::create(int32_t blocks, int gpu) {
   QUIRE_TRY(const int64_t scratch, measure());
   QUIRE_TRY(scratch_, device(scratch, "activations and scratch"));
   workspace_ = Workspace::over(scratch_.span());
-  const std::optional<int64_t> bytes = CacheViews::bytes(cache_, {blocks, 1});
+  const std::optional<int64_t> bytes = CacheViews::bytes(cache_, cache_.counts(blocks, 1));
   if (!bytes) return capacity_error("{} KV blocks are more than there are addresses for", blocks);
   QUIRE_TRY(caches_, device(*bytes, "KV blocks and recurrent states"));
   QUIRE_CHECKED(cuda::check(cudaMemset(caches_.data(), 0, static_cast<size_t>(*bytes)), "clearing the caches"));
-  views_ = CacheViews(cache_, caches_.data(), {blocks, 1});
+  views_ = CacheViews(cache_, caches_.data(), cache_.counts(blocks, 1));
   return {};
 }
 
@@ -75,7 +75,7 @@ Status LogitsPass::create(int32_t blocks, int gpu) {
 Result<int64_t> LogitsPass::measure() {
   const StepCapacity& c = layout_.capacity();
   Workspace all;
-  views_ = CacheViews(cache_, nullptr, {1, 1});
+  views_ = CacheViews(cache_, nullptr, cache_.counts(1, 1));
   context_.dry = true;
   for (const int32_t decodes : {0, 1}) {
     const int32_t decode_rows = decodes * c.rows;

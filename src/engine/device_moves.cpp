@@ -4,11 +4,11 @@ namespace quire {
 
 void add_moves(std::span<const HostMove> moves, bool out, const CacheViews& cache, std::byte* pages,
                const StepUse& before, std::vector<DeviceMove>& to) {
-  const int64_t block = *cache.shape().block_bytes(), state = *cache.shape().state_bytes();
+  const int64_t block = cache.pools()[kKvPool].bytes, state = state_bytes(cache.pools());
   const size_t first = to.size();
   for (const HostMove& m : moves) {
     const MoveBytes at = bytes_of(m, block, state);
-    const Tensor& pool = at.state ? cache.slots() : cache.blocks();
+    const Tensor pool = at.state ? cache.states() : cache.units(kKvPool);
     const DeviceMove move{.device = pool.bytes_at(0) + at.device_offset,
                           .host = pages + at.host_offset,
                           .bytes = at.count,

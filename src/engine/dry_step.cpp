@@ -54,7 +54,7 @@ void dry_step(const Decoder& decoder, const Machine& machine, const DryStep& ste
   CacheShape cache = cache_shape(decoder.config(), activation_type(machine.device), step.kv_cache);
   const AttentionSpec& attention = decoder.config().attention;  // of a block for multi-token prediction: one more layer
   cache.add_attention(decoder.kv_layers() - cache.attention_layers(), attention.kv_heads, attention.head_dim);
-  const CacheViews caches(cache, nowhere(), {1, 1});
+  const CacheViews caches(cache, nowhere(), cache.counts(1, 1));
   ThreadPool pool(1);
   Workspace workspace;
   const OpContext ctx{.pool = pool,

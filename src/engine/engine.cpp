@@ -32,20 +32,22 @@ Status check_mtp(const LoadedModel& model, const EngineOptions& options) {
                            options.kv_cache);
 }
 
-// Speculation that has nothing to draft with is none.
-void find_drafters(const LoadedModel& model, EngineOptions& options) {
+// Whether the model's block for multi-token prediction drafts. Speculation that has nothing to draft with is none.
+bool find_drafters(const LoadedModel& model, EngineOptions& options) {
   SpeculativeOptions& o = options.speculative;
+  bool mtp = false;
   if (o.wants_mtp() && (o.mode == Speculative::kMtp || model.has_mtp())) {
     const Status usable = check_mtp(model, options);
-    options.mtp = usable.ok();
+    mtp = usable.ok();
     if (!usable.ok())
       log_warning(fmt::format("nothing is drafted by multi-token prediction: {}", usable.error().message));
   }
-  if (!options.mtp && !o.looks_up()) o.mode = Speculative::kOff;
+  if (!mtp && !o.looks_up()) o.mode = Speculative::kOff;
+  return mtp;
 }
 
 // What memory does not allow.
-void say_what_is_less(const EngineOptions& asked, const EngineOptions& chosen, const ModelConfig& model) {
+void say_what_is_less(const EngineOptions& asked, const EnginePlan& chosen, const ModelConfig& model) {
   if (asked.context == 0 && chosen.context < model.context_length)
     log_warning(
         fmt::format("the model was trained for {} tokens, but memory allows {}: that is the context; --context "
@@ -92,38 +94,38 @@ Result<std::unique_ptr<Engine>> Engine::create(std::shared_ptr<const LoadedModel
   const ModelConfig& config = model->model->config();
   const EngineOptions asked = options;
   QUIRE_CHECKED(check_options(options, config));
-  find_drafters(*model, options);
-  QUIRE_TRY(const MemoryOfEngine has, memory_for(model, options));
-  QUIRE_TRY(options, resolve(std::move(options), config, has.memory));
-  say_what_is_less(asked, options, config);
-  QUIRE_TRY(std::unique_ptr<Backend> made, backend(model, options));
-  std::unique_ptr<Engine> engine(new Engine(std::move(model), std::move(options), std::move(made)));
+  const bool mtp = find_drafters(*model, options);
+  QUIRE_TRY(const MemoryOfEngine has, memory_for(model, options, mtp));
+  QUIRE_TRY(EnginePlan plan, resolve(options, config, has.memory, mtp));
+  say_what_is_less(asked, plan, config);
+  QUIRE_TRY(std::unique_ptr<Backend> made, backend(model, plan));
+  std::unique_ptr<Engine> engine(new Engine(std::move(model), std::move(plan), std::move(made)));
   engine->create_seconds_ = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   return engine;
 }
 
-Engine::Engine(std::shared_ptr<const LoadedModel> model, EngineOptions options, std::unique_ptr<Backend> backend)
+Engine::Engine(std::shared_ptr<const LoadedModel> model, EnginePlan plan, std::unique_ptr<Backend> backend)
     : model_(std::move(model)),
-      options_(std::move(options)),
+      plan_(std::move(plan)),
       delivery_([this](RequestId id, bool by_text) { on_end(id, by_text); }),
       backend_(std::move(backend)),
-      cache_(*backend_, options_, model_->model->config()),
-      writer_(*backend_, options_, model_->model->config()),
-      in_flight_(options_.depth, backend_->layout().capacity().segments),
+      cache_(*backend_, plan_, model_->model->config()),
+      writer_(*backend_, plan_, model_->model->config()),
+      in_flight_(plan_.depth, backend_->layout().capacity().segments),
       running_(backend_->layout().capacity().batch_slots),
-      queue_({.top_priority = options_.top_priority, .ageing_steps = options_.ageing_steps}),
-      speculator_(options_, *model_),
+      queue_({.top_priority = plan_.top_priority, .ageing_steps = plan_.ageing_steps}),
+      speculator_(plan_, *model_),
       masks_(*backend_, [this] {
         const std::lock_guard lock(inbox_mutex_);
         mask_made_ = true;
         arrived_.notify_all();
       }) {
   fingerprint_ = fmt::format("quire-{}.{}/{}/{}/{:016x}", QUIRE_VERSION, kNumericsVersion, backend_->numerics(),
-                             options_.for_latency() ? "latency" : "throughput", model_->identity());
-  const CacheShape cache = options_.cache_shape(model_->model->config());
+                             plan_.for_latency() ? "latency" : "throughput", model_->identity());
+  const CacheShape cache = plan_.cache_shape(model_->model->config());
   if (cache.kv_dtype != cache.activation_dtype)
     fingerprint_ += fmt::format("/kv-{}", cache.kv_dtype == DType::kF8E4M3 ? "fp8" : dtype_name(cache.kv_dtype));
-  const auto sequences = static_cast<size_t>(options_.max_sequences);
+  const auto sequences = static_cast<size_t>(plan_.max_sequences);
   // on_end() takes no memory: of those that run, each is named once between two steps.
   ended_by_text_.reserve(2 * sequences);
   texts_.reserve(2 * sequences);
@@ -131,10 +133,10 @@ Engine::Engine(std::shared_ptr<const LoadedModel> model, EngineOptions options, 
   const size_t looked_at = static_cast<size_t>(kMostAdmitted + kLookAhead + kMostDeferred);
   snapshot_.waiting.reserve(looked_at);
   snapshot_.clients.reserve(looked_at);
-  window_.reserve(looked_at);
+  candidates_.reserve(looked_at);
   beginnings_.reserve(looked_at + sequences);
   queue_.reserve(looked_at);
-  plan_.reserve(looked_at);
+  step_plan_.reserve(looked_at);
 }
 
 Engine::~Engine() {
@@ -247,21 +249,14 @@ void Engine::publish_counts() {
   stats_.preemptions = c.preemptions;
   stats_.blocks_swapped_out = c.swapped_out;
   stats_.blocks_swapped_in = c.swapped_in;
-  stats_.blocks_used = cache_.blocks().used_count();
-  stats_.blocks_cached = cache_.blocks().cached_count();
-  stats_.blocks_total = cache_.blocks().total();
-  stats_.windows_used = cache_.windows().used_count();
-  stats_.windows_cached = cache_.windows().cached_count();
-  stats_.windows_total = cache_.windows().total();
-  stats_.states_saved = cache_.prefix_cache() != nullptr ? cache_.prefix_cache()->states_held() : 0;
+  stats_.pools = cache_.uses();
   publish_host_tier();
 }
 
 void Engine::publish_host_tier() {
   const PrefixCache* const cache = cache_.prefix_cache();
   if (cache == nullptr || cache->host() == nullptr) return;
-  const CacheShape& shape = backend_->cache_shape();
-  const int64_t chunk = kChunkBlocks * *shape.block_bytes(), state = *shape.state_bytes();
+  const int64_t chunk = kChunkBlocks * cache_.pools()[kKvPool].bytes, state = state_bytes(cache_.pools());
   const PrefixCache::Stats s = cache->stats();
   stats_.host_pages_used = cache->host()->used_count();
   stats_.host_pages_total = cache->host()->total();
@@ -337,12 +332,7 @@ void Engine::fail_all(const Error& error) {
 }
 
 PrefixFileOwner Engine::prefix_owner() const {
-  const CacheShape& shape = backend_->cache_shape();
-  return {.fingerprint = fingerprint_,
-          .block_bytes = shape.block_bytes().value_or(0),
-          .state_bytes = shape.state_bytes().value_or(0),
-          .window_block_bytes = shape.window_block_bytes().value_or(0),
-          .vocab = model_->model->config().vocab};
+  return {.fingerprint = fingerprint_, .pools = cache_.pools(), .vocab = model_->model->config().vocab};
 }
 
 Result<PrefixFileContent> Engine::save_prefixes(const std::string& path, int64_t max_bytes) {
@@ -374,19 +364,19 @@ StepStats Engine::stats() const {
 }
 
 std::string Engine::capacity() const {
-  const CacheShape& shape = backend_->cache_shape();
-  const int64_t block = shape.block_bytes().value_or(0), blocks = backend_->blocks();
-  const int64_t window = shape.window_block_bytes().value_or(0), windows = backend_->window_blocks();
-  const int64_t sequences = options_.max_sequences, states = backend_->slots() - sequences;
-  const double gib = static_cast<double>(blocks * block) / (int64_t{1} << 30);
+  const CachePools& pools = backend_->pools();
+  const PoolCounts& units = backend_->units();
+  const auto gib = [&](size_t i) { return static_cast<double>(units[i] * pools[i].bytes) / (int64_t{1} << 30); };
+  const auto tokens = [&](size_t i) { return short_count(int64_t{units[i]} * kBlockTokens); };
   std::string s =
-      fmt::format("cache: {} tokens in {}{:.{}f} GiB; {} sequence{} of up to {} tokens, steps of {} tokens",
-                  short_count(blocks * kBlockTokens), options_.device == Device::kCuda ? "" : "up to ", gib,
-                  gib < 10 ? 2 : 0, sequences, sequences == 1 ? "" : "s", options_.context, options_.max_batch_tokens);
-  if (windows > 0)
-    s += fmt::format(", windows of {} tokens in {:.2f} GiB", short_count(windows * kBlockTokens),
-                     static_cast<double>(windows * window) / (int64_t{1} << 30));
-  if (options_.prefix_cache && model_->model->config().has_state()) s += fmt::format(", {} prefix states", states);
+      fmt::format("cache: {} tokens in {}{:.{}f} GiB; {}", tokens(kKvPool),
+                  plan_.device == Device::kCuda ? "" : "up to ", gib(kKvPool), gib(kKvPool) < 10 ? 2 : 0, plan_.text());
+  for (size_t i = kKvPool + 1; i < pools.size(); ++i) {
+    if (pools[i].unit == CachePoolSpec::Unit::kBlock)
+      s += fmt::format(", {}s of {} tokens in {:.2f} GiB", pools[i].name, tokens(i), gib(i));
+    else if (plan_.prefix_cache)
+      s += fmt::format(", {} prefix {}s", units[i] - plan_.max_sequences, pools[i].name);
+  }
   return s;
 }
 

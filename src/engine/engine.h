@@ -21,7 +21,7 @@
 #include "engine/backend.h"
 #include "engine/cache_manager.h"
 #include "engine/delivery.h"
-#include "engine/options.h"
+#include "engine/plan.h"
 #include "engine/request.h"
 #include "engine/running_set.h"
 #include "engine/scheduler.h"
@@ -43,11 +43,8 @@ struct StepStats {
   int64_t prefix_queries = 0, prefix_hits = 0;
   std::array<int64_t, kPrefixMisses> prefix_misses{};
   int64_t preemptions = 0, blocks_swapped_out = 0, blocks_swapped_in = 0;
-  int64_t blocks_used = 0, blocks_cached = 0, blocks_total = 0;  // of the KV cache, now
-  // The same of layers that attend to a window, where they have blocks of their own.
-  int64_t windows_used = 0, windows_cached = 0, windows_total = 0;
-  int64_t states_saved = 0;  // recurrent states in the prefix cache, now
-  int64_t waiting = 0;       // requests that have no batch slot yet, now
+  PoolUses pools;       // of the caches, now
+  int64_t waiting = 0;  // requests that have no batch slot yet, now
   // The prefix cache's memory on the host: pages now, states among what lies there, bytes that went there and came back
   // so far, and tokens of prompts whose blocks came back.
   int64_t host_pages_used = 0, host_pages_total = 0, host_states = 0;
@@ -105,8 +102,10 @@ class Engine {
   void drain_events() { delivery_.drain(); }
 
   const LoadedModel& model() const { return *model_; }
-  const EngineOptions& options() const { return options_; }  // with all that was chosen
-  int64_t context() const { return options_.context; }
+  const EnginePlan& plan() const { return plan_; }
+  const CachePools& pools() const { return cache_.pools(); }     // that its caches are made of
+  const PoolCounts& units() const { return backend_->units(); }  // of each
+  int64_t context() const { return plan_.context; }
   // How much it holds at a time, in one line: "cache: 1.31M tokens in 25 GiB; 256 sequences of up to 262144 tokens,
   // steps of 2048 tokens, 122 prefix states".
   std::string capacity() const;
@@ -140,7 +139,7 @@ class Engine {
   // kLookAhead more.
   static constexpr int32_t kMostAdmitted = 256;
 
-  Engine(std::shared_ptr<const LoadedModel> model, EngineOptions options, std::unique_ptr<Backend> backend);
+  Engine(std::shared_ptr<const LoadedModel> model, EnginePlan plan, std::unique_ptr<Backend> backend);
 
   Status validate(const Request& r) const;
   Result<std::unique_ptr<Sequence>> prepare(Submission submission) const;
@@ -194,7 +193,7 @@ class Engine {
   void on_end(RequestId id, bool by_text);
 
   std::shared_ptr<const LoadedModel> model_;
-  EngineOptions options_;
+  EnginePlan plan_;
   std::string fingerprint_;
   double create_seconds_ = 0.0;
 
@@ -220,10 +219,10 @@ class Engine {
   std::map<int32_t, std::unique_ptr<Sequence>> waiting_;  // by id
   WaitingQueue queue_;                                    // of the same
   // Those that the step which is planned looks at, and whose beginning others may have: a hash of it, and who it is.
-  std::vector<Sequence*> window_;
+  std::vector<Sequence*> candidates_;
   std::vector<std::pair<uint64_t, Sequence*>> beginnings_;
   SchedulerState snapshot_;
-  StepPlan plan_;
+  StepPlan step_plan_;
   StepRecord record_;  // of the step that is planned
   std::function<void(const StepRecord&)> step_observer_;
   Speculator speculator_;

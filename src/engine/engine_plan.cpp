@@ -21,8 +21,8 @@ void Engine::take_snapshot() {
                                  .prompt = s->prompt_tokens(),
                                  .total = s->to_compute(),
                                  .computed = s->planned,
-                                 .max_blocks = s->memory.max_blocks,
-                                 .windows = s->memory.max_windows,
+                                 .max_blocks = s->memory.most[kKvPool],
+                                 .windows = CacheManager::set_aside(*s),
                                  .held = s->memory.blocks_held(),
                                  .swapped = static_cast<int32_t>(s->memory.swapped.size()),
                                  .cut = cache_.next_cut(*s),
@@ -34,12 +34,11 @@ void Engine::take_snapshot() {
   snapshot_.available_blocks = cache_.blocks().available();
   snapshot_.host_blocks = cache_.host_blocks().total();
   snapshot_.free_host_blocks = cache_.host_blocks().available();
-  snapshot_.free_windows = cache_.windows().total() - cache_.window_needs().steps;
-  for (const ScheduledSequence& s : snapshot_.running) snapshot_.free_windows -= s.windows;
+  snapshot_.free_windows = cache_.free_windows(snapshot_.running);
   snapshot_.free_slots = cache_.recurrent() ? running_.free_slots() : 0;
   snapshot_.needs_slots = cache_.recurrent();
   // What swapping out would gain matters only if this step could run short.
-  const int64_t most = 2 * std::ssize(snapshot_.running) + options_.max_batch_tokens / kBlockTokens + 1;
+  const int64_t most = 2 * std::ssize(snapshot_.running) + plan_.max_batch_tokens / kBlockTokens + 1;
   if (snapshot_.host_blocks > 0 && snapshot_.available_blocks < most)
     for (size_t i = 0; i < snapshot_.running.size(); ++i)
       snapshot_.running[i].exclusive = cache_.exclusive_blocks(*running_.all()[i]);
@@ -59,7 +58,7 @@ void Engine::take_masks() {
 }
 
 void Engine::look_at_waiting() {
-  window_.clear();
+  candidates_.clear();
   beginnings_.clear();
   snapshot_.clients.clear();
   if (running_.free_slots() == 0) return;
@@ -78,23 +77,23 @@ void Engine::look_at_waiting() {
     cache_.find_prefix(s);
     // Waiting ones get numbers beyond those of all places.
     ScheduledSequence& of = snapshot_.waiting.emplace_back();
-    of = {.id = SeqId{options_.max_sequences + static_cast<int32_t>(window_.size())},
+    of = {.id = SeqId{plan_.max_sequences + static_cast<int32_t>(candidates_.size())},
           .prompt = s.prompt_tokens(),
           .total = s.prompt_tokens(),
           .computed = s.prefix.match.usable,
-          .max_blocks = s.memory.max_blocks,
-          .windows = s.memory.max_windows,
+          .max_blocks = s.memory.most[kKvPool],
+          .windows = CacheManager::set_aside(s),
           .held = static_cast<int32_t>(s.prefix.match.usable / kBlockTokens),
           .unused = s.prefix.match.unused,
           .priority = next->priority,
           .age = next->age,
           .client = next->client,
           .arrival = next->arrival};
-    window_.push_back(&s);
+    candidates_.push_back(&s);
     if (cache_.prefix_cache() != nullptr && s.prefix.reads) {
       if (has_shared_prefix(s))
         defer(of, Deferral::kSharedPrefix);
-      else if (s.request.sampling.has_penalties() && (past += s.prefix.match.usable) > options_.context)
+      else if (s.request.sampling.has_penalties() && (past += s.prefix.match.usable) > plan_.context)
         defer(of, Deferral::kHistory);
       else if ((moves += s.prefix.match.moves) > cache_.most_moves())
         defer(of, Deferral::kHostMoves);
@@ -107,7 +106,7 @@ void Engine::look_at_waiting() {
   }
   snapshot_.clients.assign(queue_.clients().begin(), queue_.clients().end());
   // Where sequences are asked to save their states is known only now.
-  for (size_t i = 0; i < window_.size(); ++i) snapshot_.waiting[i].cut = cache_.first_cut(*window_[i]);
+  for (size_t i = 0; i < candidates_.size(); ++i) snapshot_.waiting[i].cut = cache_.first_cut(*candidates_[i]);
   for (size_t i = 0; i < snapshot_.running.size(); ++i) snapshot_.running[i].cut = cache_.next_cut(*running_.all()[i]);
 }
 
@@ -130,21 +129,21 @@ void Engine::defer(ScheduledSequence& s, Deferral why) {
 }
 
 void Engine::note_admission() {
-  const auto admitted = static_cast<int32_t>(plan_.admit.size());
+  const auto admitted = static_cast<int32_t>(step_plan_.admit.size());
   record_.step = planned_steps_;
   record_.time = std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
   record_.admitted = admitted;
   record_.running = running_.size();
   record_.waiting = static_cast<int32_t>(waiting_.size());
-  record_.first_tokens = plan_.first_tokens;
-  record_.skipped = static_cast<int32_t>(plan_.skipped.size());
-  record_.queued = record_.waiting - (static_cast<int32_t>(window_.size()) - admitted);
+  record_.first_tokens = step_plan_.first_tokens;
+  record_.skipped = static_cast<int32_t>(step_plan_.skipped.size());
+  record_.queued = record_.waiting - (static_cast<int32_t>(candidates_.size()) - admitted);
   int32_t rest = record_.waiting;
   for (const int32_t n : record_.deferred) rest -= n;
   // Those that were not looked at wait for those before them: for a place, or behind many that wait for a prefix.
-  const Deferral behind = window_.empty() ? Deferral::kPlaces : Deferral::kSharedPrefix;
+  const Deferral behind = candidates_.empty() ? Deferral::kPlaces : Deferral::kSharedPrefix;
   const Deferral kWhy[] = {behind, Deferral::kRunning, Deferral::kPlaces, Deferral::kBlocks, Deferral::kBudget};
-  record_.deferred[static_cast<size_t>(kWhy[static_cast<size_t>(plan_.stop)])] += rest;
+  record_.deferred[static_cast<size_t>(kWhy[static_cast<size_t>(step_plan_.stop)])] += rest;
 }
 
 bool Engine::schedule() {
@@ -153,16 +152,16 @@ bool Engine::schedule() {
   masks_.start_slow(running_);
   take_snapshot();
   plan_step(snapshot_,
-            {.max_batch_tokens = options_.max_batch_tokens,
-             .max_sequences = options_.max_sequences,
-             .max_swaps = options_.most_swaps(),
-             .max_sampled_rows = options_.sampled_rows(),
-             .max_parts = options_.decode_parts,
-             .patience = options_.patience_steps,
-             .first_token_threshold = options_.first_token_threshold,
+            {.max_batch_tokens = plan_.max_batch_tokens,
+             .max_sequences = plan_.max_sequences,
+             .max_swaps = plan_.most_swaps(),
+             .max_sampled_rows = plan_.sampled_rows(),
+             .max_parts = plan_.decode_parts,
+             .patience = plan_.patience_steps,
+             .first_token_threshold = plan_.first_token_threshold,
              .most_skipped = kMostSkipped},
-            plan_);
-  if (plan_.empty()) return false;
+            step_plan_);
+  if (step_plan_.empty()) return false;
   ++planned_steps_;
   admit_planned();
   note_admission();
@@ -170,21 +169,21 @@ bool Engine::schedule() {
 }
 
 void Engine::admit_planned() {
-  if (plan_.admit.empty()) return;
-  const auto index = [&](SeqId number) { return static_cast<size_t>(number.v - options_.max_sequences); };
-  for (const SeqId number : plan_.admit) {
-    const RequestId id = window_[index(number)]->id;
+  if (step_plan_.admit.empty()) return;
+  const auto index = [&](SeqId number) { return static_cast<size_t>(number.v - plan_.max_sequences); };
+  for (const SeqId number : step_plan_.admit) {
+    const RequestId id = candidates_[index(number)]->id;
     queue_.admit(id.v, planned_steps_);
     Sequence& s = running_.add(std::move(waiting_.extract(id.v).mapped()));
     s.admitted = Clock::now();
     speculator_.begin(s);
     cache_.admit(s);
-    for (Work& w : plan_.work)
+    for (Work& w : step_plan_.work)
       if (w.seq == number) w.seq = SeqId{s.memory.slot};
   }
   publish_counts();
   const std::lock_guard lock(inbox_mutex_);
-  queued_ -= static_cast<int64_t>(plan_.admit.size());
+  queued_ -= static_cast<int64_t>(step_plan_.admit.size());
 }
 
 }  // namespace quire

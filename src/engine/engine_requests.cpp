@@ -52,40 +52,40 @@ Status Engine::validate(const Request& r) const {
     if (r.prompt[i] < 0 || r.prompt[i] >= vocab)
       return request_error("prompt token {} is {}: the vocabulary has {} tokens", i, r.prompt[i], vocab);
   if (r.embed) {
-    if (prompt <= options_.context) return {};
-    return request_error("the prompt has {} tokens, but the context holds {}", prompt, options_.context);
+    if (prompt <= plan_.context) return {};
+    return request_error("the prompt has {} tokens, but the context holds {}", prompt, plan_.context);
   }
   if (r.max_tokens < 0) return request_error("max_tokens is {}: must be at least 0", r.max_tokens);
-  if (prompt + std::min<int64_t>(r.max_tokens, 1) > options_.context)
+  if (prompt + std::min<int64_t>(r.max_tokens, 1) > plan_.context)
     return request_error("the prompt has {} tokens, but the context holds {} including the answer", prompt,
-                         options_.context);
+                         plan_.context);
   for (TokenId t : r.stop_tokens)
     if (t < 0 || t >= vocab) return request_error("stop token {}: the vocabulary has {} tokens", t, vocab);
   if (!r.stop.empty() && !model_->tokenizer)
     return request_error("stop texts need a tokenizer, and this model file has none");
   if (r.min_tokens < 0 || r.min_tokens > r.max_tokens)
     return request_error("min_tokens is {}: must be between 0 and max_tokens, which is {}", r.min_tokens, r.max_tokens);
-  if (r.prompt_logprobs >= 0 && options_.max_prompt_logprobs < 0)
+  if (r.prompt_logprobs >= 0 && plan_.max_prompt_logprobs < 0)
     return request_error("this engine computes no log-probabilities of prompts");
-  if (r.prompt_logprobs < -1 || r.prompt_logprobs > options_.max_prompt_logprobs)
+  if (r.prompt_logprobs < -1 || r.prompt_logprobs > plan_.max_prompt_logprobs)
     return request_error("{} log-probabilities beside each token of the prompt: this engine reports at most {}",
-                         r.prompt_logprobs, options_.max_prompt_logprobs);
+                         r.prompt_logprobs, plan_.max_prompt_logprobs);
   if (r.constraint != nullptr) QUIRE_CHECKED(check_constraint(*r.constraint, vocab));
   QUIRE_CHECKED(r.sampling.validate(vocab));
   if (r.min_tokens > 0) {
     const size_t taken = r.sampling.logit_bias.size() + ending_tokens(r, *model_).size();
-    if (std::cmp_greater(taken, options_.max_logit_bias))
+    if (std::cmp_greater(taken, plan_.max_logit_bias))
       return request_error(
           "min_tokens forbids {} tokens that would end the answer, which counts as so many biases: with those of "
           "logit_bias more than the {} that this engine takes",
-          taken - r.sampling.logit_bias.size(), options_.max_logit_bias);
+          taken - r.sampling.logit_bias.size(), plan_.max_logit_bias);
   }
   const StepCapacity& c = backend_->layout().capacity();
   return SampleLimits{.vocab = vocab,
                       .batch_slots = c.batch_slots,
                       .histories = c.batch_slots,
                       .max_top = c.max_top,
-                      .max_bias = options_.max_logit_bias}
+                      .max_bias = plan_.max_logit_bias}
       .check(r.sampling);
 }
 
@@ -119,7 +119,7 @@ Result<std::unique_ptr<Sequence>> Engine::prepare(Submission submission) const {
   QUIRE_CHECKED(validate(request));
   if (request.embed) ignore_generation(request);
   const auto prompt = static_cast<int64_t>(request.prompt.size());
-  request.max_tokens = std::min(request.max_tokens, options_.context - prompt);
+  request.max_tokens = std::min(request.max_tokens, plan_.context - prompt);
   QUIRE_TRY(StopMatcher stop, StopMatcher::create(request.stop));
   auto s = std::make_unique<Sequence>();
   if (request.min_tokens > 0) s->ending = ending_tokens(request, *model_);
@@ -128,20 +128,17 @@ Result<std::unique_ptr<Sequence>> Engine::prepare(Submission submission) const {
     s->mask_job = first_mask(s->constraint);
   }
   s->output.reserve(static_cast<size_t>(request.max_tokens));
-  s->memory.max_blocks = static_cast<int32_t>((prompt + request.max_tokens + kBlockTokens - 1) / kBlockTokens);
-  s->memory.table.reserve_memory(s->memory.max_blocks);
-  s->memory.max_windows = std::min(s->memory.max_blocks, cache_.window_needs().sequence);
-  if (s->memory.max_windows > 0) s->memory.windows.reserve_memory(s->memory.max_blocks);
-  s->prefix.reads = request.prompt_logprobs < 0 && !(request.embed && options_.pooling == Pooling::kMean);
+  const int64_t most_blocks = (prompt + request.max_tokens + kBlockTokens - 1) / kBlockTokens;
+  cache_.prepare(s->memory, static_cast<int32_t>(most_blocks));
+  s->prefix.reads = request.prompt_logprobs < 0 && !(request.embed && plan_.pooling == Pooling::kMean);
   if (request.prompt_logprobs >= 0) {
     s->results.logprobs = std::make_shared<PromptLogprobs>();
     s->results.logprobs->tops = static_cast<size_t>(request.prompt_logprobs);
   }
-  if (cache_.host_blocks().total() > 0) s->memory.swapped.reserve(static_cast<size_t>(s->memory.max_blocks));
   if (cache_.prefix_cache() != nullptr) {
     s->prefix.hashes =
         hash_prefixes(prefix_hash_, salt_hash_(std::as_bytes(std::span(request.cache_salt))), request.prompt);
-    s->prefix.checkpoints = Checkpoints(prompt, options_.volatile_tail, request.cache_positions);
+    s->prefix.checkpoints = Checkpoints(prompt, plan_.volatile_tail, request.cache_positions);
   }
   s->stream = std::make_shared<Delivery::Stream>(request, std::move(submission.listener),
                                                  model_->tokenizer ? &*model_->tokenizer : nullptr, std::move(stop));
@@ -155,9 +152,9 @@ Result<std::vector<RequestId>> Engine::enqueue(std::vector<std::unique_ptr<Seque
   {
     const std::lock_guard lock(inbox_mutex_);
     if (lost_) return *lost_;
-    if (queued_ + std::ssize(sequences) > options_.max_waiting)
+    if (queued_ + std::ssize(sequences) > plan_.max_waiting)
       return capacity_error("{} requests wait already, and at most {} may; try again later", queued_,
-                            options_.max_waiting);
+                            plan_.max_waiting);
     inbox_.reserve(inbox_.size() + sequences.size());  // the last thing that may throw
     queued_ += std::ssize(sequences);
     unfinished_.fetch_add(std::ssize(sequences), std::memory_order_release);

@@ -41,11 +41,11 @@ void Engine::submit_step(Clock::time_point begin) {
   StepInFlight& step = in_flight_.begin();
   step.record = record_;
   cache_.begin_step();
-  for (const Preemption& p : plan_.preempt) cache_.swap_out(running_.at(p.seq.v), p.blocks);
-  for (const SeqId id : plan_.resume) cache_.swap_in(running_.at(id.v));
-  writer_.begin(step.buffer, plan_);
-  for (size_t i = 0; i < plan_.work.size(); ++i) add_rows(plan_.work[i], i < plan_.decodes, step);
-  for (const SeqId id : plan_.skipped) ++running_.at(id.v).skipped_steps;
+  for (const Preemption& p : step_plan_.preempt) cache_.swap_out(running_.at(p.seq.v), p.blocks);
+  for (const SeqId id : step_plan_.resume) cache_.swap_in(running_.at(id.v));
+  writer_.begin(step.buffer, step_plan_);
+  for (size_t i = 0; i < step_plan_.work.size(); ++i) add_rows(step_plan_.work[i], i < step_plan_.decodes, step);
+  for (const SeqId id : step_plan_.skipped) ++running_.at(id.v).skipped_steps;
   const StepShape shape = writer_.end(cache_.step_moves(step.record));
   cache_.end_step();
   backend_->submit(step.buffer, shape);

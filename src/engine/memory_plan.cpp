@@ -22,10 +22,13 @@ int64_t blocks(int64_t tokens) {
   return (tokens + kBlockTokens - 1) / kBlockTokens;
 }
 
-// A product of sizes that a file gives: a number too large to count is larger than any memory.
+// Sizes that a file gives: a number too large to count is larger than any memory.
+int64_t capped(int64_t bytes) {
+  return std::min(bytes, INT64_MAX / 4);
+}
 int64_t times(int64_t a, int64_t b) {
   int64_t product = 0;
-  return __builtin_mul_overflow(a, b, &product) ? INT64_MAX / 4 : std::min(product, INT64_MAX / 4);
+  return __builtin_mul_overflow(a, b, &product) ? INT64_MAX / 4 : capped(product);
 }
 
 // Of what the host has: the rest is for whatever is no cache (requests and their texts, grammars, the program).
@@ -34,7 +37,7 @@ int64_t share_of_caches(int64_t memory) {
 }
 
 // For steps and caches; negative where a GPU has not even the weights' room.
-int64_t has_memory(const EngineOptions& o, const EngineMemory& memory) {
+int64_t has_memory(const EnginePlan& o, const EngineMemory& memory) {
   const GpuMemory& m = memory.gpu;
   if (o.device == Device::kCuda)
     return static_cast<int64_t>(static_cast<double>(m.total) * o.gpu_memory_utilization) - m.used;
@@ -42,14 +45,14 @@ int64_t has_memory(const EngineOptions& o, const EngineMemory& memory) {
 }
 
 // The scheduler needs room for two sequences of the whole context.
-int64_t least_parts(const EngineOptions& o) {
+int64_t least_parts(const EnginePlan& o) {
   return attention_parts(o.context) * std::min(o.max_sequences, 2);
 }
 
 class Plan {
  public:
-  Plan(EngineOptions options, const ModelConfig& model, const EngineMemory& memory, const StepCost& cost)
-      : o(std::move(options)),
+  Plan(EnginePlan plan, const ModelConfig& model, const EngineMemory& memory, const StepCost& cost)
+      : o(std::move(plan)),
         model_(model),
         memory_(memory),
         cost_(cost),
@@ -93,14 +96,14 @@ class Plan {
     if (!states_given_) {
       o.state_checkpoints = std::min(4 * o.max_sequences, 65536);
       const int64_t left = std::max<int64_t>(0, room() - places() - kv_bytes(o.kv_tokens));
-      if (model_.has_state() && cost_.state > 0)
-        o.state_checkpoints = static_cast<int32_t>(std::min<int64_t>(o.state_checkpoints, left / cost_.state));
+      if (model_.has_state() && cost_.state() > 0)
+        o.state_checkpoints = static_cast<int32_t>(std::min<int64_t>(o.state_checkpoints, left / cost_.state()));
     }
-    if (o.windows_apart(model_)) o.state_checkpoints = window_places();
+    o.state_checkpoints = window_places();
     return {};
   }
 
-  EngineOptions o;
+  EnginePlan o;
 
  private:
   int64_t room() const {
@@ -108,10 +111,10 @@ class Plan {
   }
   // Of one that is not counted in room() yet.
   int64_t of_place(int64_t context) const {
-    return cost_.state + cost_.sequence + cost_.sampled + times(context, cost_.position);
+    return cost_.state() + cost_.sequence + cost_.sampled + times(context, cost_.position);
   }
-  int64_t places() const { return times(o.max_sequences, cost_.state + cost_.sequence); }
-  int64_t kv_bytes(int64_t tokens) const { return times(blocks(tokens), cost_.kv_block); }
+  int64_t places() const { return times(o.max_sequences, cost_.state() + cost_.sequence); }
+  int64_t kv_bytes(int64_t tokens) const { return times(blocks(tokens), cost_.kv_block()); }
   Result<int64_t> step_bytes() const {
     if (memory_.step_bytes) return memory_.step_bytes(o);
     return cost_.steps(o);
@@ -120,9 +123,25 @@ class Plan {
 
   // Beside which no engine can be: the states of those who run, and the keys and values of one.
   int64_t least_caches() const {
-    const WindowNeeds needs = o.window_needs(model_);
-    const int64_t windows = needs.least() > 0 ? times(needs.least() + 1, cost_.window_block) : 0;
-    return times(o.max_sequences, cost_.state) + windows + kv_bytes(pool_given_ ? o.kv_tokens : o.context);
+    return times(o.max_sequences, cost_.state()) + window_bytes(1, 1, 0) + fillers() +
+           kv_bytes(pool_given_ ? o.kv_tokens : o.context);
+  }
+  // Of pools of windows: what so many sequences hold, and the rows of steps in flight (`steps` is 1), and so many
+  // places of the prefix cache.
+  int64_t window_bytes(int64_t sequences, int64_t steps, int64_t places) const {
+    int64_t sum = 0;
+    for (const CachePoolSpec& pool : cost_.pools) {
+      const WindowNeeds n = o.window_needs(pool);
+      sum = capped(sum + times(n.sequence * sequences + n.steps * steps + n.place * places, pool.bytes));
+    }
+    return sum;
+  }
+  // The block that each of them has beside those that are counted.
+  int64_t fillers() const {
+    int64_t sum = 0;
+    for (const CachePoolSpec& pool : cost_.pools)
+      if (o.window_needs(pool).least() > 0) sum = capped(sum + capped(pool.bytes));
+    return sum;
   }
 
   int32_t batch_tokens() const {
@@ -133,8 +152,8 @@ class Plan {
   }
 
   int64_t half_of_rest() const {
-    const int64_t places = std::max(o.max_sequences, 1), left = room() / 2 - places * (cost_.state + cost_.sequence);
-    const int64_t of_block = cost_.kv_block + places * cost_.position * kBlockTokens;
+    const int64_t places = std::max(o.max_sequences, 1), left = room() / 2 - places * (cost_.state() + cost_.sequence);
+    const int64_t of_block = cost_.kv_block() + places * cost_.position * kBlockTokens;
     const int64_t fitting = of_block == 0 ? trained() : left / of_block * kBlockTokens;
     const int64_t most = pool_given_ ? std::min(trained(), o.kv_tokens) : trained();
     return std::clamp(fitting, std::min(kLeastContext, most), most);
@@ -203,8 +222,8 @@ class Plan {
     std::string most;
     if (has_ <= 0)
       most = " where nothing is left";
-    else if (left > others && cost_.kv_block > 0)
-      most = fmt::format(" (at most {} tokens fit)", (left - others) / cost_.kv_block * kBlockTokens);
+    else if (left > others && cost_.kv_block() > 0)
+      most = fmt::format(" (at most {} tokens fit)", (left - others) / cost_.kv_block() * kBlockTokens);
     return capacity_error(
         "{} does not fit the GPU: of {:.1f} GiB, {:.0f}% may be used, {:.1f} GiB are in use (weights {:.1f}), and "
         "one sequence beside a KV cache of {} tokens needs {:.1f} GiB{}; use a {}, a smaller model, or a higher "
@@ -214,18 +233,14 @@ class Plan {
         pool_given_ ? "smaller --kv-tokens" : "shorter --context");
   }
 
-  // Bytes of the window blocks that few sequences hold.
-  int64_t few_windows() const {
-    const WindowNeeds n = o.window_needs(model_);
-    return times(int64_t{n.sequence} * std::min(o.max_sequences, kDefaultSequences) + n.steps, cost_.window_block);
-  }
+  int64_t few_windows() const { return window_bytes(std::min(o.max_sequences, kDefaultSequences), 1, 0); }
 
   // The longest sequence whose keys and values, and what the engine keeps for every block of such a pool and for every
   // sequence's table, fit beside the places, and beside the windows of few sequences, which have half of that.
   int64_t longest_on_cpu() const {
     constexpr int64_t kOfBlock = 64, kPast = 4 * kBlockTokens;
-    const int64_t tables = int64_t{cost_.window_block > 0 ? 8 : 4} * o.max_sequences;
-    const int64_t of_block = std::min(cost_.kv_block, INT64_MAX / 2) + kOfBlock + tables + kPast;
+    const int64_t tables = int64_t{4} * block_pools(cost_.pools) * o.max_sequences;
+    const int64_t of_block = std::min(cost_.kv_block(), INT64_MAX / 2) + kOfBlock + tables + kPast;
     const int64_t left = std::max<int64_t>(0, room() - places());
     const int64_t fitting = (left - std::min(few_windows(), left / 2)) / of_block * kBlockTokens;
     return std::min(std::max(fitting, kLeastContext), trained());
@@ -235,13 +250,13 @@ class Plan {
   int64_t pool_on_cpu() const {
     const int64_t left = std::max<int64_t>(0, room() - places() - few_windows());
     const int64_t share = model_.has_state() && o.prefix_cache ? left / 4 * 3 : left;
-    const int64_t fitting = cost_.kv_block == 0 ? defaults_.pool_tokens : share / cost_.kv_block * kBlockTokens;
+    const int64_t fitting = cost_.kv_block() == 0 ? defaults_.pool_tokens : share / cost_.kv_block() * kBlockTokens;
     return std::max(o.context, std::min(pool_tokens(1), fitting));
   }
 
   // Of the places of the prefix cache that are wanted, those whose windows fit beside the other caches.
   int32_t window_places() const {
-    const int64_t place = times(cost_.window_block, o.window_needs(model_).place);
+    const int64_t place = window_bytes(0, 0, 1);
     if (place == 0) return o.state_checkpoints;
     const int64_t left = has_ - kv_bytes(o.kv_tokens) - few_windows();
     return static_cast<int32_t>(std::clamp<int64_t>(left / place, 0, o.state_checkpoints));
@@ -257,22 +272,19 @@ class Plan {
 
 }  // namespace
 
-int64_t StepCost::steps(const EngineOptions& o) const {
+int64_t StepCost::steps(const EnginePlan& o) const {
   return fixed + o.max_batch_tokens * row + o.sampled_rows() * sampled +
          times(o.max_sequences, sequence + times(o.context, position)) + times(o.decode_parts, part);
 }
 
-Result<StepCost> step_cost(const EngineOptions& o, const ModelConfig& c) {
-  const CacheShape shape = o.cache_shape(c);
-  const std::optional<int64_t> block = shape.block_bytes(), window = shape.window_block_bytes(),
-                               state = shape.state_bytes();
-  if (!block || !window || !state)
-    return file_error("keys and values, or recurrent states, of more bytes than can be counted");
+Result<StepCost> step_cost(const EnginePlan& o, const ModelConfig& c) {
+  CacheShape shape = o.cache_shape(c);
+  const std::optional<CachePools> pools = shape.pools();
+  if (!pools) return file_error("keys and values, or recurrent states, of more bytes than can be counted");
   const bool gpu = o.device == Device::kCuda;
-  StepCost cost{.fixed = (gpu ? 384 : 16) * kMib, .state = *state, .kv_block = *block, .window_block = *window};
-  CacheShape without = shape;
-  without.drafts = 0;
-  cost.drafts = *state - without.state_bytes().value_or(0);
+  StepCost cost{.fixed = (gpu ? 384 : 16) * kMib, .pools = *pools};
+  shape.drafts = 0;
+  cost.drafts = cost.state() - state_bytes(shape.pools().value_or(CachePools{}));
   // A third more than what is counted, for scratch memory of single operators.
   const FeedForwardSpec& f = c.ffn;
   const int64_t results = f.experts > 0 ? (int64_t{f.top_k} + 1) * c.d_model * 2 + int64_t{f.experts} * 4 : 0;
@@ -282,8 +294,11 @@ Result<StepCost> step_cost(const EngineOptions& o, const ModelConfig& c) {
   // A CPU's histories are touched where penalties ask for them, a GPU's are allocated.
   cost.sequence = token_history_bytes(1, c.vocab, std::min(c.vocab, c.context_length));
   // All rows of steps in flight, and the window that each sequence may come to hold.
-  cost.row += o.depth * *window / kBlockTokens;
-  cost.sequence += o.window_needs(c).sequence * *window;
+  for (const CachePoolSpec& pool : cost.pools) {
+    if (!pool.is_window()) continue;
+    cost.row += o.depth * pool.bytes / kBlockTokens;
+    cost.sequence += o.window_needs(pool).sequence * pool.bytes;
+  }
   cost.position = 1;
   // Rows of queries of a KV head's group come in eights.
   const AttentionSpec& a = c.attention;
@@ -296,7 +311,7 @@ Result<StepCost> step_cost(const EngineOptions& o, const ModelConfig& c) {
   return cost;
 }
 
-Result<EngineOptions> plan_memory(EngineOptions o, const ModelConfig& c, const EngineMemory& memory) {
+Result<EnginePlan> plan_memory(EnginePlan o, const ModelConfig& c, const EngineMemory& memory) {
   QUIRE_TRY(const StepCost cost, step_cost(o, c));
   const Device device = o.device;
   Plan plan(std::move(o), c, memory, cost);
@@ -305,20 +320,57 @@ Result<EngineOptions> plan_memory(EngineOptions o, const ModelConfig& c, const E
   return std::move(plan.o);
 }
 
-Result<MemoryShares> memory_shares(const EngineOptions& o, const ModelConfig& c, const EngineMemory& memory) {
+Result<MemoryShares> memory_shares(const EnginePlan& o, const ModelConfig& c, const EngineMemory& memory) {
   QUIRE_TRY(const StepCost cost, step_cost(o, c));
-  MemoryShares s{.steps = cost.steps(o), .states = times(o.max_sequences, cost.state), .kv_tokens = o.kv_tokens};
+  MemoryShares s{.steps = cost.steps(o), .states = times(o.max_sequences, cost.state()), .kv_tokens = o.kv_tokens};
   int64_t saved = o.prefix_cache && c.has_state() ? o.state_checkpoints : 0;
   if (o.kv_is_bound) {
     int64_t left = has_memory(o, memory) - s.steps - s.states;
-    saved = saved_states(saved, left, cost.state, times(blocks(o.context), cost.kv_block));
-    left -= saved * cost.state;
-    if (cost.kv_block > 0)
-      s.kv_tokens = std::min(o.kv_tokens, std::max<int64_t>(left, 0) / cost.kv_block * kBlockTokens);
+    saved = saved_states(saved, left, cost.state(), times(blocks(o.context), cost.kv_block()));
+    left -= saved * cost.state();
+    if (cost.kv_block() > 0)
+      s.kv_tokens = std::min(o.kv_tokens, std::max<int64_t>(left, 0) / cost.kv_block() * kBlockTokens);
   }
-  s.saved_states = saved * cost.state;
-  s.kv = times(blocks(s.kv_tokens), cost.kv_block);
+  s.saved_states = saved * cost.state();
+  s.kv = times(blocks(s.kv_tokens), cost.kv_block());
   return s;
+}
+
+UnitsWithin units_within(const EnginePlan& plan, const CachePools& pools, int64_t bytes) {
+  UnitsWithin u{.counts = plan.wanted_units(pools)};
+  const int64_t block = pools[kKvPool].bytes;
+  if (const int pool = state_pool(pools); pool >= 0) {
+    const int64_t state = state_bytes(pools);
+    int32_t& states = u.counts[static_cast<size_t>(pool)];
+    const int32_t own = std::min(states, plan.max_sequences);
+    states = own + saved_states(states - own, bytes - state * own, state, block * blocks(plan.context));
+    bytes -= state * states;
+  }
+  u.least_tokens = (plan.kv_is_bound ? blocks(plan.context) : plan.kv_blocks()) * kBlockTokens;
+  const int64_t others = block * blocks(u.least_tokens);
+  u.least_bytes = others;
+  const auto running = [&](const CachePoolSpec& pool) {
+    const WindowNeeds n = plan.window_needs(pool);
+    return times(int64_t{n.sequence} * plan.max_sequences + n.steps, pool.bytes);
+  };
+  int64_t of_all = 0, left = bytes;
+  for (const CachePoolSpec& pool : pools) of_all = capped(of_all + running(pool));
+  u.fits = true;
+  for (size_t i = kKvPool + 1; i < static_cast<size_t>(block_pools(pools)); ++i) {
+    const WindowNeeds needs = plan.window_needs(pools[i]);
+    const double part = of_all == 0 ? 1.0 : static_cast<double>(running(pools[i])) / static_cast<double>(of_all);
+    const auto share = [part](int64_t n) {
+      return part == 1.0 ? n : static_cast<int64_t>(static_cast<double>(n) * part);
+    };
+    u.counts[i] = window_pool(needs, plan.max_sequences, plan.prefix_cache ? plan.state_checkpoints : 0, share(bytes),
+                              pools[i].bytes, share(others));
+    u.fits = u.fits && u.counts[i] >= needs.least();
+    u.least_bytes += pools[i].bytes * needs.least();
+    if (u.counts[i] > 0) left -= (int64_t{u.counts[i]} + 1) * pools[i].bytes;
+  }
+  u.fits = u.fits && left >= others;
+  u.counts[kKvPool] = static_cast<int32_t>(std::min<int64_t>(plan.kv_blocks(), block == 0 ? INT32_MAX : left / block));
+  return u;
 }
 
 int32_t window_pool(const WindowNeeds& needs, int64_t sequences, int64_t places, int64_t left, int64_t block_bytes,

@@ -12,7 +12,7 @@ Error no_cuda(std::string_view instead = "use --device cpu, which is the default
 
 }  // namespace
 
-Result<MemoryOfEngine> place_on_gpu(const std::shared_ptr<const LoadedModel>&, const EngineOptions&) {
+Result<MemoryOfEngine> place_on_gpu(const std::shared_ptr<const LoadedModel>&, const EngineOptions&, bool) {
   return no_cuda();
 }
 
@@ -20,8 +20,7 @@ Result<GpuMemory> gpu_memory(int64_t) {
   return no_cuda();
 }
 
-Result<std::unique_ptr<ComputeDevice>> make_cuda_device(const std::shared_ptr<const LoadedModel>&,
-                                                        const EngineOptions&) {
+Result<std::unique_ptr<ComputeDevice>> make_cuda_device(const std::shared_ptr<const LoadedModel>&, const EnginePlan&) {
   return no_cuda();
 }
 

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 
 #include "engine/speculative_options.h"
 #include "model/memory.h"
@@ -34,17 +33,12 @@ inline constexpr int32_t kDefaultBatchTokens = 512;
 // Rows of generated tokens and their drafts in a step, where there are any drafts: their logits are large.
 inline constexpr int32_t kMostVerifiedRows = 128;
 
-// How many window blocks an engine needs where layers that attend to a window have blocks of their own; else 0.
-struct WindowNeeds {
-  int32_t sequence = 0;  // that one running sequence holds at most, but for the rows of steps in flight
-  int32_t steps = 0;     // for all of those rows
-  int32_t place = 0;     // for a place where a later prompt can go on
-  // The least: one sequence can always run.
-  int32_t least() const { return sequence + steps; }
-};
+constexpr bool for_latency(Arithmetic a, int32_t max_sequences) {
+  return a == Arithmetic::kLatency || (a == Arithmetic::kAuto && max_sequences <= kFewSequences);
+}
 
-// What is 0 (of state_checkpoints -1) where a comment says so is chosen by resolve(), from the device, its memory and
-// the model.
+// What somebody asks for. What is 0 (of state_checkpoints -1) where a comment says so is chosen by resolve()
+// (engine/plan.h), from the device, its memory and the model.
 struct EngineOptions {
   Device device = Device::kCpu;
   int gpu = 0;      // which one, as `quire devices` counts them
@@ -60,10 +54,9 @@ struct EngineOptions {
   // Size of the KV pool; 0: max(context, min(max_sequences * context, 64k)) tokens, or what memory allows, on a GPU
   // what is left of its memory.
   int64_t kv_tokens = 0;
-  // SchedulerLimits::max_parts; 0: any number, on a GPU, where partial results of attention take memory, what resolve()
-  // finds room for.
+  // SchedulerLimits::max_parts; 0: any number, on a GPU, where partial results of attention take memory, what the
+  // plan finds room for.
   int64_t decode_parts = 0;
-  bool kv_is_bound = false;  // set by resolve(): a GPU's pool has what is left, kv_tokens at most
   // What keys and values are kept in: the texts depend on it (docs/numerics.md).
   KvCacheType kv_cache = KvCacheType::kAuto;
   Arithmetic arithmetic = Arithmetic::kAuto;
@@ -104,60 +97,13 @@ struct EngineOptions {
   Pooling pooling = Pooling::kLast;
   // Drafts that are verified beside generated tokens. The texts are the same.
   SpeculativeOptions speculative;
-  bool mtp = false;             // set by Engine::create: the model's block for multi-token prediction drafts
   uint64_t shuffle_blocks = 0;  // not 0: hand out KV blocks in this random order (tests)
   KernelChoice kernels;
   LaunchLog* launches = nullptr;  // not null: is told what the kernels of a GPU's steps belong to; outlives the engine
   LayerProbe probe;               // not empty: sees every step's intermediates, on the thread that computes
-
-  // This and all below: of options that resolve() gave.
-  bool for_latency() const {
-    return arithmetic == Arithmetic::kLatency || (arithmetic == Arithmetic::kAuto && max_sequences <= kFewSequences);
-  }
-  // Of a sequence in a step, at most.
-  int32_t most_drafts() const { return speculative.enabled() ? speculative.tokens : 0; }
-  // Rows of a step that are sampled, at most: one of each sequence, and drafts as far as there is room for them.
-  int32_t sampled_rows() const;
-  // What the caches of this model look like.
-  CacheShape cache_shape(const ModelConfig& model) const;
-  // Whether this model's layers that attend to a window have blocks of their own, and how many are needed.
-  bool windows_apart(const ModelConfig& model) const;
-  WindowNeeds window_needs(const ModelConfig& model) const;
-  // On a CPU: what running sequences need and the places of the prefix cache, but no more than the pool has blocks,
-  // unless few sequences need more. 0: there are none.
-  int32_t window_blocks(const ModelConfig& model) const;
-  int32_t kv_blocks() const { return static_cast<int32_t>((kv_tokens + kBlockTokens - 1) / kBlockTokens); }
-  // Slots for recurrent states: the sequences', then those of the prefix cache. 0 for a model without.
-  int32_t state_slots(const ModelConfig& model) const {
-    return model.has_state() ? max_sequences + (prefix_cache ? state_checkpoints : 0) : 0;
-  }
-  // Blocks of sequences that one step may move to the host, and back.
-  int32_t most_swaps() const;
-  // Of the host's memory for the prefix cache: pages that a recurrent state of this model takes, and moves that one
-  // step may make each way, at least one whole context's; 0: there is no such memory.
-  int32_t state_pages(const ModelConfig& model) const;
-  int32_t cache_moves(const ModelConfig& model) const;
-  // What a step of this model may hold. For options that Engine::create has resolved.
-  StepCapacity step_capacity(const ModelConfig& model) const;
-};
-
-// Bytes of a GPU.
-struct GpuMemory {
-  int64_t total = 0;
-  int64_t used = 0;     // by anybody, the weights among it
-  int64_t weights = 0;  // the model's, placed already
-};
-// What an engine can have.
-struct EngineMemory {
-  int64_t host = INT64_MAX;  // of an engine on the CPU: beside the model's file
-  GpuMemory gpu;
-  // Measures what steps of such options take beside states, keys and values. Empty: it is estimated.
-  std::function<Result<int64_t>(const EngineOptions&)> step_bytes;
 };
 
 // Whether the options make sense as far as that is known without the device's memory.
 Status check_options(const EngineOptions& options, const ModelConfig& model);
-// The one place where what options leave open is chosen. Errors: those of check_options(), and what does not fit.
-Result<EngineOptions> resolve(EngineOptions options, const ModelConfig& model, const EngineMemory& memory = {});
 
 }  // namespace quire

@@ -22,6 +22,14 @@ int32_t next_chunk(const ScheduledSequence& s, int64_t budget) {
   return static_cast<int32_t>(std::max<int64_t>(0, end - s.computed));
 }
 
+// Takes what is wanted of each pool, if all of it is there.
+bool take_windows(const WindowCounts& wanted, WindowCounts& left) {
+  for (size_t i = 0; i < left.size(); ++i)
+    if (left[i] < wanted[i]) return false;
+  for (size_t i = 0; i < left.size(); ++i) left[i] -= wanted[i];
+  return true;
+}
+
 bool decodes(const ScheduledSequence& s) {
   return !s.finished && s.computed >= s.prompt && s.computed < s.total && !s.waits_for_mask;
 }
@@ -355,7 +363,8 @@ class Planner {
 
   void admit() {
     auto places = static_cast<int64_t>(limits_.max_sequences) - static_cast<int64_t>(now_.running.size());
-    int64_t slots = now_.free_slots, windows = now_.free_windows;
+    int64_t slots = now_.free_slots;
+    WindowCounts windows = now_.free_windows;
     int64_t promised = 0;  // what the running ones' prompts will still take
     for (size_t i = 0; i < now_.running.size(); ++i)
       if (const ScheduledSequence& s = now_.running[i]; !s.finished)
@@ -367,7 +376,7 @@ class Planner {
       if (places == 0 || (now_.needs_slots && slots == 0)) return stop(AdmissionStop::kPlaces);
       // Beside a block for each that runs: admitted sequences should not be out again at once.
       if (available_ - promised - active_ < s.unused + whole - s.held || room_ - promised < whole ||
-          windows < s.windows)
+          !take_windows(s.windows, windows))
         return stop(AdmissionStop::kBlocks);
       const int32_t count = next_chunk(s, budget_);
       if (count == 0) return stop(AdmissionStop::kBudget);
@@ -379,7 +388,6 @@ class Planner {
       promised += whole - has;
       ++active_;
       room_ = std::min(room_ - has, room_behind(s, 0));
-      windows -= s.windows;
       --places;
       --slots;
       took(*next);

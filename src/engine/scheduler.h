@@ -2,9 +2,11 @@
 // memory of its own, so that it is tested with literals and by simulation.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <vector>
 
+#include "cache/pool_spec.h"
 #include "core/id.h"
 
 namespace quire {
@@ -24,6 +26,9 @@ struct SchedulerLimits {
   int32_t most_skipped = 0;  // steps in a row that may leave out a sequence's next token for them
 };
 
+// Of each pool of blocks of windows, in their order; 0 of those that there are none of.
+using WindowCounts = std::array<int32_t, kMostPools - 1>;
+
 // What the scheduler knows of a sequence.
 struct ScheduledSequence {
   SeqId id;
@@ -31,7 +36,7 @@ struct ScheduledSequence {
   int64_t total = 0;       // prompt + generated so far
   int64_t computed = 0;    // positions that are in the caches; of a waiting one: that it would find there
   int32_t max_blocks = 0;  // KV blocks it may come to need: prompt + max_tokens
-  int32_t windows = 0;     // of layers that attend to a window: window blocks that are set aside for it while it runs
+  WindowCounts windows{};  // blocks that are set aside for it while it runs
   int32_t held = 0;        // KV blocks for what is computed, wherever they are
   int32_t swapped = 0;     // of them, the last ones, which the host has: until they are back nothing of it is computed
   int32_t exclusive = 0;   // of those that the host has not, the last ones that nobody else uses
@@ -65,9 +70,9 @@ struct SchedulerState {
   int32_t total_blocks = 0;
   int32_t available_blocks = 0;  // neither used by a sequence nor beyond reach
   int32_t host_blocks = 0, free_host_blocks = 0;
-  int32_t free_windows = 0;  // window blocks that are set aside for nobody
-  int32_t free_slots = 0;    // recurrent state slots
-  bool needs_slots = false;  // whether the model has recurrent layers
+  WindowCounts free_windows{};  // blocks that are set aside for nobody
+  int32_t free_slots = 0;       // recurrent state slots
+  bool needs_slots = false;     // whether the model has recurrent layers
 };
 
 // Tokens [begin, begin + count) of a sequence. A decode begins at a generated token, begin >= prompt, and the others

@@ -7,6 +7,7 @@
 #include <span>
 
 #include "cache/block_table.h"
+#include "cache/pool_spec.h"
 #include "cache/prefix_cache.h"
 #include "engine/checkpoints.h"
 #include "engine/delivery.h"
@@ -20,18 +21,19 @@ namespace quire {
 
 // What a running sequence holds of the caches. A waiting one holds nothing.
 struct SequenceMemory {
-  int32_t slot = -1;       // its batch slot: index into the device's arrays of last tokens and of histories
-  StateSlot state_slot;    // its recurrent state, where the model has recurrent layers
-  int32_t anchor = 0;      // Segment::anchor of its next step
-  int32_t max_blocks = 0;  // KV blocks that it may come to need
-  BlockTable table;        // of the blocks that it has on the device
-  // Of layers that attend to a window, where they have blocks of their own. These are few, and stay on the device.
-  BlockTable windows;
-  int32_t max_windows = 0;  // blocks of them that it may come to hold, but for the rows of steps in flight
-  // Pages of the host that its last blocks were swapped out to, the very last block first.
+  int32_t slot = -1;     // its batch slot: index into the device's arrays of last tokens and of histories
+  StateSlot state_slot;  // its recurrent state, where the model has recurrent layers
+  int32_t anchor = 0;    // Segment::anchor of its next step
+  // Of each pool of blocks: those that it has on the device, and how many it may come to hold; of windows, but for the
+  // rows of steps in flight.
+  std::vector<BlockTable> tables;
+  PoolCounts most;
+  // Pages of the host that its last blocks of kKvPool were swapped out to, the very last block first.
   std::vector<int32_t> swapped;
 
-  int32_t blocks_held() const { return static_cast<int32_t>(table.blocks().size() + swapped.size()); }
+  const BlockTable& kv() const { return tables[kKvPool]; }
+  BlockTable& kv() { return tables[kKvPool]; }
+  int32_t blocks_held() const { return static_cast<int32_t>(kv().blocks().size() + swapped.size()); }
   bool swapped_out() const { return !swapped.empty(); }
 };
 

@@ -4,9 +4,9 @@
 
 namespace quire {
 
-Speculator::Speculator(const EngineOptions& options, const LoadedModel& model) : options_(options), model_(model) {
-  if (const auto& by_depth = options_.speculative.simulated; !by_depth.empty()) chance_.emplace(by_depth);
-  offers_.reserve(static_cast<size_t>(options_.max_sequences));
+Speculator::Speculator(const EnginePlan& plan, const LoadedModel& model) : plan_(plan), model_(model) {
+  if (const auto& by_depth = plan_.speculative.simulated; !by_depth.empty()) chance_.emplace(by_depth);
+  offers_.reserve(static_cast<size_t>(plan_.max_sequences));
 }
 
 void Speculator::begin(Sequence& s) const {
@@ -27,11 +27,11 @@ int32_t Speculator::most_drafts(const Sequence& s, bool soon) const {
   // Drafts follow a token that is known.
   if (!soon && (s.in_flight > 0 || s.planned != known - 1)) return 0;
   const int64_t left = s.prompt_tokens() + s.request.max_tokens - known - 1;
-  return static_cast<int32_t>(std::clamp<int64_t>(left, 0, options_.most_drafts()));
+  return static_cast<int32_t>(std::clamp<int64_t>(left, 0, plan_.most_drafts()));
 }
 
 bool Speculator::has_mtp(const Sequence& s, bool soon) const {
-  return options_.mtp && (soon || (s.planned > s.drafts.kept_first && s.planned <= s.drafts.kept_end));
+  return plan_.mtp && (soon || (s.planned > s.drafts.kept_first && s.planned <= s.drafts.kept_end));
 }
 
 DraftOffer Speculator::offer_of(Sequence& s, bool soon) const {
@@ -43,24 +43,24 @@ DraftOffer Speculator::offer_of(Sequence& s, bool soon) const {
 }
 
 bool Speculator::wants_drafts(const RunningSet& running) {
-  const SpeculativeOptions& o = options_.speculative;
+  const SpeculativeOptions& o = plan_.speculative;
   if (!o.enabled() || !o.adaptive) return o.enabled();
   offers_.clear();
   for (const auto& s : running.all())
     if (!s->finished() && s->committed() + s->pending > s->prompt_tokens()) offers_.push_back(offer_of(*s, true));
-  return draft_plan_.wants_drafts(offers_, options_.sampled_rows() - running.size());
+  return draft_plan_.wants_drafts(offers_, plan_.sampled_rows() - running.size());
 }
 
 void Speculator::offer(const RunningSet& running) {
-  if (!options_.speculative.enabled()) return;
+  if (!plan_.speculative.enabled()) return;
   offers_.clear();
   for (const auto& s : running.all()) {
     offer_to(*s);
     if (!s->finished() && s->committed() > s->prompt_tokens())
       offers_.push_back({.most = s->drafts.count, .acceptance = &s->drafts.acceptance()});
   }
-  if (!options_.speculative.adaptive || offers_.empty()) return;
-  const int32_t each = draft_plan_.choose(offers_, options_.sampled_rows() - running.size());
+  if (!plan_.speculative.adaptive || offers_.empty()) return;
+  const int32_t each = draft_plan_.choose(offers_, plan_.sampled_rows() - running.size());
   for (const auto& s : running.all()) s->drafts.count = std::min(s->drafts.count, each);
 }
 
@@ -71,7 +71,7 @@ void Speculator::offer_to(Sequence& s) const {
   const int32_t most = most_drafts(s, false);
   if (most == 0) return;
   d.tokens.clear();
-  if (options_.speculative.hook) options_.speculative.hook(s.request.prompt, s.output, most, d.tokens);
+  if (plan_.speculative.hook) plan_.speculative.hook(s.request.prompt, s.output, most, d.tokens);
   const DraftOffer offer = offer_of(s, false);
   d.by_mtp = d.tokens.empty() && offer.acceptance == &d.of_mtp;
   if (d.tokens.empty() && !d.by_mtp) d.tokens.assign(d.found.begin(), d.found.begin() + offer.most);
@@ -87,16 +87,16 @@ std::vector<TokenId> Speculator::forced_tokens(const Sequence& s) const {
   if (text.empty()) return {};
   std::vector<TokenId> tokens =
       model_.tokenizer->encode(text, {.add_special = false, .parse_special = false, .continues = true});
-  tokens.resize(std::min(tokens.size(), static_cast<size_t>(options_.most_drafts())));
+  tokens.resize(std::min(tokens.size(), static_cast<size_t>(plan_.most_drafts())));
   return tokens;
 }
 
 void Speculator::look_up(Sequence& s) const {
   SequenceDrafts& d = s.drafts;
   d.found.clear();
-  if (!options_.speculative.enabled() || s.finished() || most_drafts(s, true) == 0) return;
+  if (!plan_.speculative.enabled() || s.finished() || most_drafts(s, true) == 0) return;
   if (s.constraint != nullptr && model_.tokenizer) d.found = forced_tokens(s);
-  if (!d.found.empty() || !options_.speculative.looks_up()) return;
+  if (!d.found.empty() || !plan_.speculative.looks_up()) return;
   // A long prompt is taken in over many steps: none of them waits for it.
   constexpr int64_t kAtOnce = 4096;
   if (const int64_t left = s.prompt_tokens() - d.lookup.size(); left > 0) {
@@ -105,7 +105,7 @@ void Speculator::look_up(Sequence& s) const {
     if (left > kAtOnce) return;
   }
   d.lookup.append(std::span(s.output).subspan(static_cast<size_t>(d.lookup.size() - s.prompt_tokens())));
-  d.found.resize(static_cast<size_t>(options_.most_drafts()));
+  d.found.resize(static_cast<size_t>(plan_.most_drafts()));
   d.found.resize(static_cast<size_t>(d.lookup.propose(d.found).count));
 }
 

@@ -8,7 +8,7 @@
 
 #include "engine/draft_plan.h"
 #include "engine/loaded_model.h"
-#include "engine/options.h"
+#include "engine/plan.h"
 #include "engine/running_set.h"
 #include "engine/steps_in_flight.h"
 
@@ -33,7 +33,7 @@ class SimulatedAcceptance {
 class Speculator {
  public:
   // Both must outlive it.
-  Speculator(const EngineOptions& options, const LoadedModel& model);
+  Speculator(const EnginePlan& plan, const LoadedModel& model);
 
   // A sequence is admitted: it begins with what drafts of others were worth.
   void begin(Sequence& s) const;
@@ -61,7 +61,7 @@ class Speculator {
   void look_up(Sequence& s) const;
   std::vector<TokenId> forced_tokens(const Sequence& s) const;
 
-  const EngineOptions& options_;
+  const EnginePlan& plan_;
   const LoadedModel& model_;
   DraftPlan draft_plan_;
   AcceptanceAverages typical_mtp_{AcceptanceAverages::kOfAll}, typical_others_{AcceptanceAverages::kOfAll};

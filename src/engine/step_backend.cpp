@@ -8,12 +8,12 @@
 
 namespace quire {
 
-StepBackend::StepBackend(std::shared_ptr<const LoadedModel> model, const EngineOptions& options,
+StepBackend::StepBackend(std::shared_ptr<const LoadedModel> model, const EnginePlan& plan,
                          std::unique_ptr<ComputeDevice> device)
     : model_(std::move(model)),
-      options_(options),
+      plan_(plan),
       device_(std::move(device)),
-      layout_(options.step_capacity(model_->model->config())),
+      layout_(plan.step_capacity(model_->model->config())),
       result_layout_(layout_.capacity()) {
   int fence = 0;
   for (Buffer& b : buffers_) b.begin = fence++, b.drafted = fence++, b.end = fence++;
@@ -30,10 +30,11 @@ StepBackend::~StepBackend() {
 void StepBackend::submit(int buffer, const StepShape& shape) {
   Buffer& b = buffers_[buffer];
   const StepBatch step = layout_.batch(b.staging.data(), shape, nullptr);
-  check_segments(step.segments, shape.rows, blocks(), slots());
-  if (window_blocks() > 0) check_segments(step.windows, shape.rows, counts_.window_blocks, 0);
-  check_copies(step.arrays, shape,
-               {blocks(), slots(), host_pages_.all(), *views_.shape().block_bytes(), *views_.shape().state_bytes()});
+  const int32_t blocks = counts_[kKvPool], states = state_count(pools(), counts_);
+  check_segments(step.segments, shape.rows, blocks, states);
+  for (int pool = kKvPool + 1; pool < block_pools(pools()); ++pool)
+    check_segments(step.segments_in(pool), shape.rows, static_cast<int32_t>(views_.units(pool).dim(0)), 0);
+  check_copies(step.arrays, shape, {blocks, states, host_pages_.all(), pools()[kKvPool].bytes, state_bytes(pools())});
   b.shape = shape;
   b.status = {};
   enqueue_pass(b);
@@ -106,7 +107,9 @@ void StepBackend::move(Buffer& b) {
   if (b.shape.swap_outs == 0 && b.shape.swap_ins == 0) return;
   use_.clear();
   const Buffer* const before = last_ == &b ? nullptr : last_;  // a buffer that is used again was waited for
-  if (before != nullptr) use_.note(layout_.batch(before->staging.data(), before->shape, nullptr), blocks(), slots());
+  if (before != nullptr)
+    use_.note(layout_.batch(before->staging.data(), before->shape, nullptr), counts_[kKvPool],
+              state_count(pools(), counts_));
   const StepArrays a = layout_.arrays(b.staging.data());
   add_moves({a.swap_outs, static_cast<size_t>(b.shape.swap_outs)}, true, views_, host_.data(), use_, b.moves);
   add_moves({a.swap_ins, static_cast<size_t>(b.shape.swap_ins)}, false, views_, host_.data(), use_, b.moves);
@@ -156,21 +159,22 @@ void StepBackend::compute(const OpContext& ctx, const StepShape& shape, StepPart
       part);
 }
 
-std::byte* StepBackend::entry(CachePool pool, int32_t number) const {
-  if (pool == CachePool::kPages) return host_.data() + number * *views_.shape().block_bytes();
-  const Tensor& entries = pool == CachePool::kBlocks    ? views_.blocks()
-                          : pool == CachePool::kWindows ? views_.window_blocks()
-                                                        : views_.slots();
-  return entries.bytes_at(0) + number * static_cast<int64_t>(entry_bytes(pool));
+std::byte* StepBackend::unit(int pool, int32_t number) const {
+  std::byte* const first = pool == kHostPages ? host_.data() : views_.units(pool).bytes_at(0);
+  return first + number * static_cast<int64_t>(unit_bytes(pool));
 }
 
-Status StepBackend::read(CachePool pool, std::span<const int32_t> entries, std::span<std::byte> to) {
-  const size_t each = entry_bytes(pool);
-  for (size_t i = 0; i < entries.size() && i * each < to.size(); ++i) {
-    if (entries[i] < 0) continue;
-    const std::byte* const from = entry(pool, entries[i]);
+size_t StepBackend::unit_bytes(int pool) const {
+  return static_cast<size_t>(pools()[static_cast<size_t>(pool == kHostPages ? kKvPool : pool)].bytes);
+}
+
+Status StepBackend::read(int pool, std::span<const int32_t> units, std::span<std::byte> to) {
+  const size_t each = unit_bytes(pool);
+  for (size_t i = 0; i < units.size() && i * each < to.size(); ++i) {
+    if (units[i] < 0) continue;
+    const std::byte* const from = unit(pool, units[i]);
     const std::span<std::byte> part = to.subspan(i * each, std::min(each, to.size() - i * each));
-    if (pool == CachePool::kPages)
+    if (pool == kHostPages)
       std::copy_n(from, part.size(), part.data());
     else
       QUIRE_CHECKED(device_->read(part, {&from, 1}));
@@ -178,26 +182,18 @@ Status StepBackend::read(CachePool pool, std::span<const int32_t> entries, std::
   return {};
 }
 
-Status StepBackend::write(CachePool pool, std::span<const int32_t> entries, std::span<const std::byte> from) {
-  const size_t each = entry_bytes(pool);
-  for (size_t i = 0; i < entries.size() && i * each < from.size(); ++i) {
-    if (entries[i] < 0) continue;
-    std::byte* const to = entry(pool, entries[i]);
+Status StepBackend::write(int pool, std::span<const int32_t> units, std::span<const std::byte> from) {
+  const size_t each = unit_bytes(pool);
+  for (size_t i = 0; i < units.size() && i * each < from.size(); ++i) {
+    if (units[i] < 0) continue;
+    std::byte* const to = unit(pool, units[i]);
     const std::span<const std::byte> part = from.subspan(i * each, std::min(each, from.size() - i * each));
-    if (pool == CachePool::kPages)
+    if (pool == kHostPages)
       std::copy_n(part.data(), part.size(), to);
     else
       QUIRE_CHECKED(device_->write({&to, 1}, part));
   }
   return {};
-}
-
-size_t StepBackend::entry_bytes(CachePool pool) const {
-  const CacheShape& shape = views_.shape();
-  const std::optional<int64_t> bytes = pool == CachePool::kWindows  ? shape.window_block_bytes()
-                                       : pool == CachePool::kStates ? shape.state_bytes()
-                                                                    : shape.block_bytes();
-  return static_cast<size_t>(*bytes);
 }
 
 BackendMemory StepBackend::memory() const {

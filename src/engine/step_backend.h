@@ -13,20 +13,17 @@ namespace quire {
 
 class StepBackend : public Backend {
  public:
-  // `options` as resolve() gives them. Everything is allocated here; what does not fit is said with numbers.
+  // Everything is allocated here; what does not fit is said with numbers.
   static Result<std::unique_ptr<StepBackend>> create(const std::shared_ptr<const LoadedModel>& model,
-                                                     const EngineOptions& options,
-                                                     std::unique_ptr<ComputeDevice> device);
-  // What steps of such options take on a device beside weights and caches: counted, not allocated.
-  static Result<int64_t> step_bytes(const std::shared_ptr<const LoadedModel>& model, const EngineOptions& options,
+                                                     const EnginePlan& plan, std::unique_ptr<ComputeDevice> device);
+  // What steps by such a plan take on a device beside weights and caches: counted, not allocated.
+  static Result<int64_t> step_bytes(const std::shared_ptr<const LoadedModel>& model, const EnginePlan& plan,
                                     std::unique_ptr<ComputeDevice> device);
   ~StepBackend() override;
 
   const StepLayout& layout() const override { return layout_; }
-  int32_t blocks() const override { return counts_.blocks; }
-  int32_t slots() const override { return counts_.slots; }
-  int32_t window_blocks() const override { return std::max(0, counts_.window_blocks - 1); }
-  const CacheShape& cache_shape() const override { return views_.shape(); }
+  const CachePools& pools() const override { return views_.pools(); }
+  const PoolCounts& units() const override { return counts_; }
   HostPages host_pages() const override { return host_pages_; }
   std::byte* staging(int buffer) override { return buffers_[buffer].staging.data(); }
   void submit(int buffer, const StepShape& shape) override;
@@ -35,10 +32,10 @@ class StepBackend : public Backend {
   Result<StepResults> wait(int buffer) override;
   bool lost() const override { return lost_; }
   bool likes_even_rows() const override { return device_->replays(); }
-  Status read(CachePool pool, std::span<const int32_t> entries, std::span<std::byte> to) override;
-  Status write(CachePool pool, std::span<const int32_t> entries, std::span<const std::byte> from) override;
+  Status read(int pool, std::span<const int32_t> units, std::span<std::byte> to) override;
+  Status write(int pool, std::span<const int32_t> units, std::span<const std::byte> from) override;
   BackendMemory memory() const override;
-  std::string numerics() const override { return numerics_of(device_->machine(), options_.kernels); }
+  std::string numerics() const override { return numerics_of(device_->machine(), plan_.kernels); }
   std::vector<ForcedCount> forced() const override { return device_->forced(); }
 
   // For tests. How much scratch memory a step of this shape takes, while none is under way; and what was reserved.
@@ -57,14 +54,13 @@ class StepBackend : public Backend {
     ComputeDevice::Fence begin = 0, drafted = 0, end = 0;
   };
 
-  StepBackend(std::shared_ptr<const LoadedModel> model, const EngineOptions& options,
-              std::unique_ptr<ComputeDevice> device);
+  StepBackend(std::shared_ptr<const LoadedModel> model, const EnginePlan& plan, std::unique_ptr<ComputeDevice> device);
   Status allocate();
   Status allocate_fixed();
   int64_t fixed_bytes() const;
   Status allocate_caches();
-  Result<CacheCounts> counts_within(const DeviceRoom& room) const;
-  CacheCounts counts_of_options() const;
+  Result<PoolCounts> counts_within(const DeviceRoom& room, const CachePools& pools) const;
+  CacheViews views_of_one(std::byte* base) const;
   Result<int64_t> measure();
   std::vector<StepShape> rehearsed() const;
   void compute(const OpContext& ctx, const StepShape& shape, StepPart part);
@@ -74,18 +70,18 @@ class StepBackend : public Backend {
   void move(Buffer& b);
   void note_status(Buffer& b);
   Error failed(const Buffer& b, Error error);
-  std::byte* entry(CachePool pool, int32_t number) const;
-  size_t entry_bytes(CachePool pool) const;
+  std::byte* unit(int pool, int32_t number) const;
+  size_t unit_bytes(int pool) const;
 
   std::shared_ptr<const LoadedModel> model_;
-  EngineOptions options_;
+  EnginePlan plan_;
   std::unique_ptr<ComputeDevice> device_;
   StepLayout layout_;
   ResultLayout result_layout_;
   DeviceMemory step_, results_, sampled_, history_, kept_, suppressed_, scratch_, caches_;
   DeviceMemory host_;  // what was moved to the host
   HostPages host_pages_;
-  CacheCounts counts_;
+  PoolCounts counts_;
   CacheViews views_;
   TokenHistory token_history_;
   int32_t suppressed_count_ = 0;

@@ -37,16 +37,16 @@ std::vector<Segment> segments_of(const StepShape& shape, int32_t context) {
 }  // namespace
 
 Result<std::unique_ptr<StepBackend>> StepBackend::create(const std::shared_ptr<const LoadedModel>& model,
-                                                         const EngineOptions& options,
+                                                         const EnginePlan& plan,
                                                          std::unique_ptr<ComputeDevice> device) {
-  std::unique_ptr<StepBackend> b(new StepBackend(model, options, std::move(device)));
+  std::unique_ptr<StepBackend> b(new StepBackend(model, plan, std::move(device)));
   QUIRE_CHECKED(b->allocate());
   return b;
 }
 
-Result<int64_t> StepBackend::step_bytes(const std::shared_ptr<const LoadedModel>& model, const EngineOptions& options,
+Result<int64_t> StepBackend::step_bytes(const std::shared_ptr<const LoadedModel>& model, const EnginePlan& plan,
                                         std::unique_ptr<ComputeDevice> device) {
-  StepBackend b(model, options, std::move(device));
+  StepBackend b(model, plan, std::move(device));
   QUIRE_CHECKED(b.device_->place(0));
   QUIRE_TRY(const int64_t scratch, b.measure());
   return scratch + b.fixed_bytes() + b.device_->overhead_bytes(b.layout_.capacity());
@@ -59,17 +59,19 @@ Status StepBackend::allocate() {
     const Clock::time_point now = Clock::now();
     return std::chrono::duration<double>(now - std::exchange(last, now)).count();
   };
-  const CacheShape shape = options_.cache_shape(model_->model->config());
-  QUIRE_CHECKED(device_->place(CacheViews::bytes(shape, counts_of_options()).value_or(0)));
+  const CacheShape shape = plan_.cache_shape(model_->model->config());
+  const std::optional<CachePools> pools = shape.pools();
+  if (!pools) return capacity_error("the caches of this model are larger than any memory");
+  counts_ = plan_.wanted_units(*pools);
+  QUIRE_CHECKED(device_->place(CacheViews::bytes(shape, counts_).value_or(0)));
   // The host's are addresses, which take nothing, and which dry passes look at.
-  counts_ = counts_of_options();
   if (device_->is_host()) QUIRE_CHECKED(allocate_caches());
   QUIRE_CHECKED(allocate_fixed());
   const double fixed = seconds();
   if (!device_->is_host()) {
     QUIRE_CHECKED(device_->rehearse(rehearsed()));
     QUIRE_TRY(const DeviceRoom room, device_->room(layout_.capacity()));
-    QUIRE_TRY(counts_, counts_within(room));
+    QUIRE_TRY(counts_, counts_within(room, *pools));
     QUIRE_CHECKED(allocate_caches());
   }
   const double caches = seconds();
@@ -83,7 +85,7 @@ Status StepBackend::allocate() {
 
 int64_t StepBackend::fixed_bytes() const {
   const StepCapacity& c = layout_.capacity();
-  const int64_t vocab = model_->model->config().vocab, seen = std::min(vocab, options_.context);
+  const int64_t vocab = model_->model->config().vocab, seen = std::min(vocab, plan_.context);
   return layout_.bytes() + result_layout_.bytes() + c.sampled() * int64_t{4} + int64_t{c.kept()} * c.width * 4 +
          token_history_bytes(c.batch_slots, vocab, seen);
 }
@@ -91,7 +93,7 @@ int64_t StepBackend::fixed_bytes() const {
 // Everything but the caches.
 Status StepBackend::allocate_fixed() {
   const StepCapacity& c = layout_.capacity();
-  const int64_t vocab = model_->model->config().vocab, seen = std::min(vocab, options_.context);
+  const int64_t vocab = model_->model->config().vocab, seen = std::min(vocab, plan_.context);
   for (Buffer& b : buffers_) {
     QUIRE_TRY(b.staging, device_->allocate(Where::kHost, layout_.bytes(), "the arrays of a step"));
     QUIRE_TRY(b.results, device_->allocate(Where::kHost, result_layout_.bytes(), "the results of a step"));
@@ -117,75 +119,54 @@ Status StepBackend::allocate_fixed() {
   QUIRE_TRY(scratch_, device_->allocate(Where::kScratch, largest_scratch_, "activations and scratch"));
   device_->set_scratch(scratch_.span());
   // For steps that are gone through before there are caches: addresses that nothing is read from.
-  if (caches_.data() == nullptr)
-    views_ = CacheViews(options_.cache_shape(model_->model->config()), scratch_.data(), {1, 1, 1});
+  if (caches_.data() == nullptr) views_ = views_of_one(scratch_.data());
   return {};
 }
 
-CacheCounts StepBackend::counts_of_options() const {
-  const ModelConfig& model = model_->model->config();
-  const int32_t windows = options_.window_blocks(model);
-  return {.blocks = options_.kv_blocks(),
-          .slots = options_.state_slots(model),
-          .window_blocks = windows > 0 ? windows + 1 : 0};
+// Of caches with one unit in each pool.
+CacheViews StepBackend::views_of_one(std::byte* base) const {
+  const CacheShape shape = plan_.cache_shape(model_->model->config());
+  return CacheViews(shape, base, shape.counts(1, 1));
 }
 
-// KV blocks and state slots from what all else leaves of the device.
-Result<CacheCounts> StepBackend::counts_within(const DeviceRoom& room) const {
+// Units of the caches from what all else leaves of the device.
+Result<PoolCounts> StepBackend::counts_within(const DeviceRoom& room, const CachePools& pools) const {
   const ModelConfig& model = model_->model->config();
-  const CacheShape shape = options_.cache_shape(model);
-  const std::optional<int64_t> block = shape.block_bytes(), window = shape.window_block_bytes(),
-                               slot = shape.state_bytes();
-  CacheCounts counts{.slots = options_.state_slots(model)};
-  const int32_t own = std::min(counts.slots, options_.max_sequences);
-  const int64_t one = (options_.context + kBlockTokens - 1) / kBlockTokens;
-  if (block && slot)
-    counts.slots = own + saved_states(counts.slots - own, room.bytes - *slot * own, *slot, *block * one);
-  int64_t left = room.bytes - (slot ? *slot * counts.slots : 0);
-  const int64_t wanted = options_.kv_is_bound ? one : options_.kv_blocks();
-  const WindowNeeds windows = options_.window_needs(model);
-  int32_t window_blocks = 0;
-  if (block && window)
-    window_blocks = window_pool(windows, options_.max_sequences, options_.prefix_cache ? options_.state_checkpoints : 0,
-                                left, *window, *block * wanted);
-  if (window && window_blocks > 0) left -= (window_blocks + 1) * *window;
-  if (!block || !window || !slot || left < *block * wanted || window_blocks < windows.least())
-    return capacity_error(
-        "{} do not fit the GPU: of {:.1f} GiB, {:.0f}% may be used, {:.1f} GiB are in use with weights ({:.1f} GiB) "
-        "and scratch memory for steps of {} tokens and {} sequences ({:.1f} GiB), and {} tokens of keys and values "
-        "need {:.2f} GiB beside {} recurrent states of {:.3f} GiB; use a shorter --context, fewer sequences, smaller "
-        "steps, or a higher --gpu-memory-utilization",
-        model.name.empty() ? "the model and its caches" : model.name, gib(room.memory.total),
-        options_.gpu_memory_utilization * 100, gib(room.memory.used), gib(room.memory.weights),
-        options_.max_batch_tokens, options_.max_sequences, gib(scratch_.bytes()), wanted * kBlockTokens,
-        block && window ? gib(*block * wanted + *window * windows.least()) : 0.0, counts.slots,
-        slot ? gib(*slot) : 0.0);
-  counts.blocks =
-      static_cast<int32_t>(std::min<int64_t>(options_.kv_blocks(), *block == 0 ? INT32_MAX : left / *block));
-  counts.window_blocks = window_blocks > 0 ? window_blocks + 1 : 0;
-  return counts;
+  UnitsWithin units = units_within(plan_, pools, room.bytes);
+  if (units.fits) return std::move(units.counts);
+  return capacity_error(
+      "{} do not fit the GPU: of {:.1f} GiB, {:.0f}% may be used, {:.1f} GiB are in use with weights ({:.1f} GiB) and "
+      "scratch memory for steps of {} tokens and {} sequences ({:.1f} GiB), and {} tokens of keys and values need "
+      "{:.2f} GiB beside {} recurrent states of {:.3f} GiB; use a shorter --context, fewer sequences, smaller steps, "
+      "or "
+      "a higher --gpu-memory-utilization",
+      model.name.empty() ? "the model and its caches" : model.name, gib(room.memory.total),
+      plan_.gpu_memory_utilization * 100, gib(room.memory.used), gib(room.memory.weights), plan_.max_batch_tokens,
+      plan_.max_sequences, gib(scratch_.bytes()), units.least_tokens, gib(units.least_bytes),
+      state_count(pools, units.counts), gib(state_bytes(pools)));
 }
 
 Status StepBackend::allocate_caches() {
-  const CacheShape shape = options_.cache_shape(model_->model->config());
-  const std::optional<int64_t> bytes = CacheViews::bytes(shape, counts_), block = shape.block_bytes();
-  if (!bytes || !block) return capacity_error("the caches of this model are larger than any memory");
+  const CacheShape shape = plan_.cache_shape(model_->model->config());
+  const std::optional<int64_t> bytes = CacheViews::bytes(shape, counts_);
+  if (!bytes) return capacity_error("the caches of this model are larger than any memory");
   QUIRE_TRY(caches_, device_->allocate(Where::kOwn, *bytes, "KV blocks and recurrent states"));
   views_ = CacheViews(shape, caches_.data(), counts_);
-  host_pages_ = host_pages_of(options_, *block);
-  QUIRE_TRY(host_, device_->allocate(Where::kHost, host_pages_.all() * *block,
+  const int64_t page = pools()[kKvPool].bytes;
+  host_pages_ = host_pages_of(plan_, page);
+  QUIRE_TRY(host_, device_->allocate(Where::kHost, host_pages_.all() * page,
                                      "what leaves the caches (--swap-space, --kv-offloading-size)"));
-  use_.reserve(blocks(), slots());
+  use_.reserve(counts_[kKvPool], state_count(pools(), counts_));
   return {};
 }
 
 // Scratch memory of the largest steps. On a device that is the host's, operators look at segments and at what is
 // sampled.
 Result<int64_t> StepBackend::measure() {
-  if (caches_.data() == nullptr) views_ = CacheViews(options_.cache_shape(model_->model->config()), nullptr, {1, 1, 1});
+  if (caches_.data() == nullptr) views_ = views_of_one(nullptr);
   int64_t needed = 0;
-  for (const StepShape& shape : largest_steps(layout_.capacity(), options_.most_drafts())) {
-    QUIRE_TRY(const int64_t bytes, scratch_of(shape, segments_of(shape, static_cast<int32_t>(options_.context))));
+  for (const StepShape& shape : largest_steps(layout_.capacity(), plan_.most_drafts())) {
+    QUIRE_TRY(const int64_t bytes, scratch_of(shape, segments_of(shape, static_cast<int32_t>(plan_.context))));
     needed = std::max(needed, bytes);
   }
   return needed;
@@ -233,7 +214,7 @@ std::vector<StepShape> StepBackend::rehearsed() const {
     steps.push_back(both);
   }
   if (c.logit_rows > c.segments) {
-    const int32_t drafts = options_.most_drafts();
+    const int32_t drafts = plan_.most_drafts();
     steps.push_back(shape_of({1, largest.width, 1 + drafts, c.drafts > 0 ? drafts : 0}, c));
   }
   return steps;

@@ -6,14 +6,14 @@
 
 namespace quire {
 
-StepWriter::StepWriter(Backend& backend, const EngineOptions& options, const ModelConfig& model)
-    : backend_(backend), pooling_(options.pooling) {
+StepWriter::StepWriter(Backend& backend, const EnginePlan& plan, const ModelConfig& model)
+    : backend_(backend), pooling_(plan.pooling) {
   const StepCapacity& c = backend.layout().capacity();
   const SampleLimits limits{.vocab = model.vocab,
                             .batch_slots = c.batch_slots,
                             .histories = c.batch_slots,
                             .max_top = c.max_top,
-                            .max_bias = options.max_logit_bias,
+                            .max_bias = plan.max_logit_bias,
                             .masks = c.masks};
   const auto biases = static_cast<size_t>(c.biases), segments = static_cast<size_t>(c.segments);
   for (int i = 0; i < kMostDepth; ++i) {
@@ -79,8 +79,8 @@ Segment StepWriter::add(Sequence& s, const Work& work, bool decode, SequenceRows
   to_.segments[shape_.segments] = segment;
   const StepCapacity& c = backend_.layout().capacity();
   int32_t* const tables = to_.tables + int64_t{shape_.segments} * c.table_pitch(shape_.table_width);
-  std::copy_n(s.memory.table.data(), s.memory.table.blocks().size(), tables);
-  if (c.tables > 1) std::copy_n(s.memory.windows.data(), s.memory.windows.blocks().size(), tables + shape_.table_width);
+  for (size_t pool = 0; pool < s.memory.tables.size(); ++pool)
+    std::ranges::copy(s.memory.tables[pool].blocks(), tables + static_cast<int64_t>(pool) * shape_.table_width);
   add_tokens(s, work);
   if (!decode && s.request.sampling.has_penalties()) add_history(s, work);
   if (!decode) rows.prompt_end = end;

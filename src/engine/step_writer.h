@@ -15,7 +15,7 @@ namespace quire {
 // Not thread-safe.
 class StepWriter {
  public:
-  StepWriter(Backend& backend, const EngineOptions& options, const ModelConfig& model);
+  StepWriter(Backend& backend, const EnginePlan& plan, const ModelConfig& model);
 
   // The step will lie in this buffer of the backend's, which no step in flight uses.
   void begin(int buffer, const StepPlan& plan);

@@ -26,8 +26,8 @@ Result<std::unique_ptr<Scorer>> Scorer::create(std::shared_ptr<const LoadedModel
   if (options.threads < 1 || options.threads > 1024)
     return request_error("{} threads: must be between 1 and 1024", options.threads);
   const auto blocks = static_cast<int32_t>((options.window + kBlockTokens - 1) / kBlockTokens);
-  QUIRE_TRY(CacheStorage storage,
-            CacheStorage::create(model->model->cache_shape(options.device, options.kv_cache), {blocks, 1}));
+  const CacheShape caches = model->model->cache_shape(options.device, options.kv_cache);
+  QUIRE_TRY(CacheStorage storage, CacheStorage::create(caches, caches.counts(blocks, 1)));
   std::unique_ptr<Scorer> scorer(new Scorer(std::move(model), std::move(options), std::move(storage)));
   if (scorer->options_.device == Device::kCuda) {
     QUIRE_TRY(scorer->gpu_, make_cuda_logits(scorer->model_, scorer->layout_, blocks, scorer->options_.kv_cache,

@@ -42,7 +42,7 @@ ModelCost model_cost(const gguf::File& file, const ModelConfig& c, const CacheSh
   }
   if (c.ffn.experts > 0) cost.routed_share = static_cast<double>(c.ffn.top_k) / c.ffn.experts;
   const CacheShape reads = cache_reads(c, cache);
-  cost.kv_token_bytes = static_cast<double>(reads.block_bytes().value_or(0)) / kBlockTokens;
+  cost.kv_token_bytes = static_cast<double>(reads.pools().value_or(CachePools{{}})[kKvPool].bytes) / kBlockTokens;
   const DeltaCacheShape& d = cache.delta;
   const double delta_layers = d.layers, values = static_cast<double>(d.value_heads) * d.value_dim;
   cost.state_bytes = delta_layers * 4 * values * d.key_dim;

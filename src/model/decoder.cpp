@@ -202,7 +202,7 @@ void Decoder::forward(const OpContext& ctx, const StepBatch& step, const CacheVi
       const auto& weights = std::get<AttentionWeights>(l.mixer);
       int& kv = newest_kv[windowed(i) ? 1 : 0];
       if (!weights.k.empty()) kv = kv_layers++;
-      attention(pass, i, weights, cache.kv(kv), to, s);
+      attention(pass, i, weights, kv, to, s);
     }
     if (pass.ends_at(i)) return;
     add_normed(pass, l.mixer_out_norm, 1.0f, to, s);
@@ -245,12 +245,12 @@ void Decoder::add_normed(const Pass& pass, const Tensor& norm, float scale, cons
 }
 
 // The attention part of block `layer`.
-void Decoder::attention(const Pass& pass, int layer, const AttentionWeights& w, const KvLayer& kv, const Target& to,
+void Decoder::attention(const Pass& pass, int layer, const AttentionWeights& w, int kv, const Target& to,
                         const Activations& s) const {
   const AttentionSpec& spec = config_->attention;
   const bool window = windowed(layer);
   const AttentionRows& r = window ? s.window_attention : s.attention;
-  const SegmentArray& segments = window ? pass.step.windows : pass.step.segments;
+  const SegmentArray segments = pass.step.segments_in(pass.cache.kv_pool(kv));
   const LinearPart parts[] = {{.w = w.q, .bias = w.q_bias, .y = r.q_proj},
                               {.w = w.k, .bias = w.k_bias, .y = r.k_proj},
                               {.w = w.v, .bias = w.v_bias, .y = r.v_proj}};
@@ -269,11 +269,11 @@ void Decoder::attention(const Pass& pass, int layer, const AttentionWeights& w, 
                                .segments = segments,
                                .q = r.q,
                                .gate = r.gate,
-                               .kv = kv});
+                               .kv = pass.cache.kv(kv)});
   if (pass.ends_at(layer)) return;
   paged_attention(pass.ctx, {.q = r.q,
                              .gate = r.gate,
-                             .kv = kv,
+                             .kv = pass.cache.kv(kv),
                              .segments = segments,
                              .scale = spec.scale,
                              .out = r.mix,

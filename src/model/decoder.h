@@ -115,7 +115,8 @@ class Decoder {
   void per_layer_input(const Pass& pass, const Activations& s) const;
   AttentionRows rows_of(const AttentionRows& widest, const HeadShape& shape) const;
   Activations lay_out(Workspace::Scope& scope, DType activation, int64_t rows) const;
-  void attention(const Pass& pass, int layer, const AttentionWeights& w, const KvLayer& kv, const Target& to,
+  // `kv`: the layer of the caches that it attends to.
+  void attention(const Pass& pass, int layer, const AttentionWeights& w, int kv, const Target& to,
                  const Activations& s) const;
   void delta_net(const Pass& pass, int layer, const DeltaWeights& w, const DeltaState& state, const Target& to,
                  const Activations& s) const;

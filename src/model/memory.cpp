@@ -35,7 +35,7 @@ CacheShape cache_shape(const ModelConfig& c, DType activations, KvCacheType kv, 
   s.drafts = use.drafts;
   const auto add_layers = [&](int32_t layers, Mixer m) {
     const HeadShape heads = c.heads_of(m);
-    s.add_attention(layers, heads.kv_heads, heads.head_dim, use.windows_apart && m == Mixer::kWindowAttention);
+    s.add_attention(layers, heads.kv_heads, heads.head_dim, m == Mixer::kWindowAttention ? use.window : 0);
   };
   for (size_t i = 0; i < c.mixers.size(); ++i)
     add_layers(c.mixers[i] != Mixer::kDelta && c.own_kv(static_cast<int64_t>(i)) ? 1 : 0, c.mixers[i]);
@@ -54,17 +54,20 @@ CacheShape cache_shape(const ModelConfig& c, DType activations, KvCacheType kv, 
 }
 
 CacheShape cache_reads(const ModelConfig& c, CacheShape cache) {
+  const bool apart =
+      std::ranges::any_of(cache.attention, [](const AttentionCacheShape& run) { return run.window > 0; });
   for (int32_t i = 0; i < c.layers; ++i) {
     if (c.own_kv(i)) continue;
     const Mixer m = c.mixers[static_cast<size_t>(i)];
     const HeadShape heads = c.heads_of(m);
-    cache.add_attention(1, heads.kv_heads, heads.head_dim, cache.has_window_blocks() && m == Mixer::kWindowAttention);
+    cache.add_attention(1, heads.kv_heads, heads.head_dim,
+                        apart && m == Mixer::kWindowAttention ? c.attention.window : 0);
   }
   return cache;
 }
 
-bool keeps_windows_apart(const ModelConfig& c, int64_t context) {
-  return c.has_windows() && context > c.attention.window;
+int64_t pool_window(const ModelConfig& c, int64_t context) {
+  return c.has_windows() && context > c.attention.window ? c.attention.window : 0;
 }
 
 Result<MemoryEstimate> estimate_memory(const gguf::File& file, const ModelConfig& c, int64_t context, int64_t sequences,
@@ -72,26 +75,28 @@ Result<MemoryEstimate> estimate_memory(const gguf::File& file, const ModelConfig
   if (context < 1 || sequences < 1 || batch_tokens < 1)
     return request_error("context, sequences and batch tokens must be at least 1, not {}, {} and {}", context,
                          sequences, batch_tokens);
-  const bool apart = keeps_windows_apart(c, context);
-  const CacheShape cache = cache_shape(c, DType::kBF16, KvCacheType::kAuto, {.windows_apart = apart});
+  const CacheShape cache = cache_shape(c, DType::kBF16, KvCacheType::kAuto, {.window = pool_window(c, context)});
   MemoryEstimate m;
   m.weights = static_cast<int64_t>(file.mapped_bytes());
   const int64_t blocks = context / kBlockTokens + (context % kBlockTokens != 0);
-  const int64_t in_window = apart ? std::min(blocks, most_window_blocks(c.attention.window, 0)) : 0,
-                in_step = apart ? batch_tokens / kBlockTokens : 0;
-  int64_t steps = 0, logits = 0, window_blocks = 0, sum = m.weights;
-  const std::optional<int64_t> block = cache.block_bytes(), window = cache.window_block_bytes(),
-                               state = cache.state_bytes();
-  const bool overflow =
-      !block || !window || !state || __builtin_mul_overflow(blocks, *block, &m.kv) ||
-      __builtin_mul_overflow(m.kv, sequences, &m.kv) || __builtin_mul_overflow(*state, sequences, &m.states) ||
-      __builtin_mul_overflow(in_window, sequences, &window_blocks) ||
-      __builtin_add_overflow(window_blocks, in_step, &window_blocks) ||
-      __builtin_mul_overflow(*window, window_blocks, &m.windows) || __builtin_add_overflow(sum, m.windows, &sum) ||
-      __builtin_mul_overflow(activation_row_bytes(c), batch_tokens, &steps) ||
-      __builtin_mul_overflow(4 * c.vocab, sequences, &logits) ||
-      __builtin_add_overflow(steps, logits, &m.activations) || __builtin_add_overflow(sum, m.kv, &sum) ||
-      __builtin_add_overflow(sum, m.states, &sum) || __builtin_add_overflow(sum, m.activations, &sum);
+  int64_t steps = 0, logits = 0, sum = m.weights;
+  const std::optional<CachePools> pools = cache.pools();
+  bool overflow = !pools;
+  for (const CachePoolSpec& pool : pools.value_or(CachePools{})) {
+    const bool window = pool.is_window();
+    const int64_t in_step = window ? batch_tokens / kBlockTokens : 0,
+                  each = pool.unit == CachePoolSpec::Unit::kSequence ? 1
+                         : window ? std::min(blocks, most_window_blocks(pool.window, 0))
+                                  : blocks;
+    int64_t units = 0, bytes = 0;
+    overflow = overflow || __builtin_mul_overflow(each, sequences, &units) ||
+               __builtin_add_overflow(units, in_step, &units) || __builtin_mul_overflow(pool.bytes, units, &bytes) ||
+               __builtin_add_overflow(sum, bytes, &sum);
+    m.caches.push_back({pool, bytes});
+  }
+  overflow = overflow || __builtin_mul_overflow(activation_row_bytes(c), batch_tokens, &steps) ||
+             __builtin_mul_overflow(4 * c.vocab, sequences, &logits) ||
+             __builtin_add_overflow(steps, logits, &m.activations) || __builtin_add_overflow(sum, m.activations, &sum);
   if (overflow)
     return request_error("{} sequences of {} tokens need more memory than can be counted", sequences, context);
   return m;

@@ -1,6 +1,9 @@
 // Memory that running a model takes, from its shape alone.
 #pragma once
 
+#include <algorithm>
+#include <string_view>
+
 #include "cache/storage.h"
 #include "gguf/reader.h"
 #include "model/config.h"
@@ -11,7 +14,7 @@ namespace quire {
 struct CacheUse {
   int32_t drafts = 0;  // tentative rows of a sequence in a step at most
   bool mtp = false;    // keys and values of the multi-token-prediction block: those of one more layer of attention
-  bool windows_apart = false;  // layers that attend to a window have blocks of their own
+  int64_t window = 0;  // not 0: layers that attend to it have a pool of blocks of such a window (pool_window)
 };
 // The caches of a model.
 CacheShape cache_shape(const ModelConfig& c, DType activations, KvCacheType kv = KvCacheType::kAuto,
@@ -20,9 +23,9 @@ CacheShape cache_shape(const ModelConfig& c, DType activations, KvCacheType kv =
 // What a step reads of `cache`: a layer that attends to the keys and values of another counts as if it had its own.
 CacheShape cache_reads(const ModelConfig& c, CacheShape cache);
 
-// Whether layers that attend to a window have blocks of their own, where sequences are of so many positions at most:
-// where all of them lie within the window nothing would ever be given back.
-bool keeps_windows_apart(const ModelConfig& c, int64_t context);
+// The window of the pool that layers with a window have their blocks in, where sequences are of so many positions at
+// most. 0: in that of all other layers, since sequences that lie within the window would never give anything back.
+int64_t pool_window(const ModelConfig& c, int64_t context);
 // The most window blocks that a sequence holds: those of the positions that its next token looks back on, wherever it
 // stands, of `behind` more, and one that the rows of steps in flight, whose blocks are counted for all sequences
 // together, may begin or end within.
@@ -35,13 +38,24 @@ constexpr int64_t most_window_blocks(int64_t window, int64_t behind) {
 int64_t activation_row_bytes(const ModelConfig& c);
 
 struct MemoryEstimate {
-  int64_t weights = 0;      // mapped: page cache, shared between processes
-  int64_t repacked = 0;     // copies of weights, in engines for few sequences; the caller fills this in
-  int64_t kv = 0;           // keys and values of all sequences, but for
-  int64_t windows = 0;      // those of layers that attend to a window, where sequences are longer: a step's among them
-  int64_t states = 0;       // recurrent states of all sequences
+  int64_t weights = 0;   // mapped: page cache, shared between processes
+  int64_t repacked = 0;  // copies of weights, in engines for few sequences; the caller fills this in
+  struct Pool {
+    CachePoolSpec spec;
+    int64_t bytes = 0;  // of all sequences; of windows with what a step adds
+  };
+  std::vector<Pool> caches;
+  // Of the pool of this name; 0 if there is none.
+  int64_t of(std::string_view pool) const {
+    const auto found = std::ranges::find(caches, pool, [](const Pool& p) -> std::string_view { return p.spec.name; });
+    return found == caches.end() ? 0 : found->bytes;
+  }
   int64_t activations = 0;  // of one step, logits included, kernels' scratch not
-  int64_t total() const { return weights + repacked + kv + windows + states + activations; }
+  int64_t total() const {
+    int64_t sum = weights + repacked + activations;
+    for (const Pool& pool : caches) sum += pool.bytes;
+    return sum;
+  }
 };
 
 // `sequences` sequences of `context` positions each, all full, in steps of at most `batch_tokens` rows, on

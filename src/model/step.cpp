@@ -136,11 +136,6 @@ int64_t StepLayout::later_bytes(const StepShape& shape) const {
   return std::max<int64_t>(0, end_of(shape, StepArrayRow::Copied::kLater) - later_begin());
 }
 
-SegmentArray StepLayout::window_tables(SegmentArray segments, const StepShape& shape) const {
-  if (capacity_.tables > 1) segments.tables += shape.table_width;
-  return segments;
-}
-
 DraftBatch StepLayout::drafts(std::byte* base, const StepShape& shape, int32_t* sampled, const Tensor& results) const {
   const StepArrays a = arrays(base);
   const StepBatch step = batch(base, shape, sampled);
@@ -167,7 +162,6 @@ DraftBatch StepLayout::drafts(std::byte* base, const StepShape& shape, int32_t* 
     pass.sampled = step.sampled;
     const int32_t pitch = capacity_.table_pitch(shape.table_width);
     pass.segments = {pass.arrays.segments, rows, rows, a.tables, pitch, rows, 0, shape.decode_keys};
-    pass.windows = window_tables(pass.segments, shape);
   }
   d.kept_rows = make_tensor(a.kept_rows, {rows});
   d.follow = step;
@@ -195,8 +189,7 @@ StepBatch StepLayout::batch(std::byte* base, const StepShape& shape, int32_t* sa
           .arrays = a,
           .sampled = make_tensor(sampled, {capacity_.sampled()}),
           .hidden = {},
-          .segments = segments,
-          .windows = window_tables(segments, shape)};
+          .segments = segments};
 }
 
 ResultLayout::ResultLayout(const StepCapacity& c)

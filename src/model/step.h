@@ -20,7 +20,7 @@ struct StepCapacity {
   int32_t rows = 0;         // tokens
   int32_t segments = 0;     // sequences
   int32_t table_width = 0;  // blocks of the longest sequence
-  int32_t tables = 1;       // of a sequence: 2 where layers that attend to a window have blocks of their own
+  int32_t tables = 1;       // of a sequence: one of each pool of blocks
   int32_t logit_rows = 0;
   int32_t hidden_rows = 0;     // whose final hidden states come back
   int32_t width = 0;           // of a hidden state
@@ -89,7 +89,7 @@ struct StepArrays {
   HistoryUpdate* history_updates = nullptr;  // over `tokens`
   HistoryUpdate* past_updates = nullptr;     // over `past_tokens`; before `history_updates`
   SampleRow* sample_rows = nullptr;          // [logit_rows]
-  int32_t* tables = nullptr;  // [segments][capacity.tables][shape.table_width]: the second one is that of windows
+  int32_t* tables = nullptr;  // [segments][capacity.tables][shape.table_width]: one of each pool of blocks
   int32_t* bias_ids = nullptr;
   float* bias_values = nullptr;
   int32_t* hidden_rows = nullptr;   // rows whose hidden states after the final norm are wanted
@@ -119,10 +119,14 @@ struct StepBatch {
   // of each are behind them (StepCapacity::draft_entry)
   Tensor sampled;
   Tensor hidden;  // [rows, D] f32: of a pass of the block for multi-token prediction, which takes it beside the tokens
-  SegmentArray segments;
-  // The same with the block tables of layers that attend to a window. Entries of positions before it name any block
-  // that holds numbers.
-  SegmentArray windows;
+  SegmentArray segments;  // with the block tables of the pool kKvPool
+  // The same with those of another pool of blocks. In one of windows, entries of positions before a window name any
+  // block that holds numbers.
+  SegmentArray segments_in(int pool) const {
+    SegmentArray s = segments;
+    s.tables += int64_t{pool} * shape.table_width;
+    return s;
+  }
 
   int64_t rows() const { return shape.rows; }
   Tensor tokens() const { return make_tensor(arrays.tokens, {shape.rows}); }
@@ -185,7 +189,6 @@ class StepLayout {
 
  private:
   int64_t end_of(const StepShape& shape, StepArrayRow::Copied copied) const;
-  SegmentArray window_tables(SegmentArray segments, const StepShape& shape) const;
 
   StepCapacity capacity_;
   std::vector<int64_t> offsets_;  // of step_array_rows()

@@ -58,16 +58,29 @@ Counter& swapped(Registry& r, const Labels& labels, const char* direction) {
                    with(labels, "direction", direction));
 }
 
+std::vector<EngineMetrics::Pool> pool_gauges(Registry& r, const Labels& labels, const CachePools& caches) {
+  std::vector<EngineMetrics::Pool> all;
+  for (const CachePoolSpec& pool : caches) {
+    const Labels of = with(labels, "pool", pool.name);
+    all.push_back(
+        {r.gauge("quire:cache_usage_perc",
+                 "Share of a kind of cache (blocks of keys and values, those of windows, recurrent states) "
+                 "that running requests use; 1 is all.",
+                 of),
+         r.gauge("quire:prefix_cache_idle_units", "Blocks, or states, that are kept to be found and in no use.", of)});
+  }
+  return all;
+}
+
 }  // namespace
 
-EngineMetrics::EngineMetrics(Registry& r, const std::string& model_name, int64_t max_model_len)
+EngineMetrics::EngineMetrics(Registry& r, const std::string& model_name, int64_t max_model_len,
+                             const CachePools& caches)
     : labels{{"model_name", model_name}, {"engine", "0"}},
       running(r.gauge("vllm:num_requests_running", "Requests that the engine works on.", labels)),
       waiting(r.gauge("vllm:num_requests_waiting", "Requests that wait for a place.", labels)),
       kv_usage(
           r.gauge("vllm:kv_cache_usage_perc", "Share of the KV cache that running requests use; 1 is all.", labels)),
-      window_usage(r.gauge("quire:window_cache_usage_perc",
-                           "Share of the blocks of layers with a window that running requests use; 1 is all.", labels)),
       prompt_tokens(r.counter("vllm:prompt_tokens_total", "Tokens of prompts computed.", labels)),
       generation_tokens(r.counter("vllm:generation_tokens_total", "Tokens generated.", labels)),
       preemptions(r.counter("vllm:num_preemptions_total", "Requests put off after they had started.", labels)),
@@ -82,11 +95,7 @@ EngineMetrics::EngineMetrics(Registry& r, const std::string& model_name, int64_t
       accepted_at(depth_counters(r, labels)),
       swapped_out(swapped(r, labels, "out")),
       swapped_in(swapped(r, labels, "in")),
-      cached_blocks(
-          r.gauge("quire:prefix_cache_idle_blocks", "KV blocks that are kept to be found and in no use.", labels)),
-      cached_window_blocks(r.gauge("quire:prefix_cache_idle_window_blocks",
-                                   "Blocks of layers with a window that are kept to be found and in no use.", labels)),
-      saved_states(r.gauge("quire:prefix_cache_states", "Recurrent states that are kept to be found.", labels)),
+      pools(pool_gauges(r, labels, caches)),
       host_usage(r.gauge("vllm:kv_offload_cpu_cache_usage_perc",
                          "Share of the prefix cache's memory on the host that is in use; 1 is all.", labels)),
       host_states(r.gauge("quire:prefix_cache_host_states", "Recurrent states that are kept on the host.", labels)),
@@ -152,8 +161,8 @@ void EngineMetrics::observe(const StepRecord& s) {
   step_decodes.observe(s.decode_rows);
   step_prompt_tokens.observe(s.prompt_rows);
   step_waiting.observe(s.waiting);
-  const double blocks = s.blocks_free + s.blocks_cached + s.blocks_used;
-  step_free_blocks.observe(blocks > 0 ? (s.blocks_free + s.blocks_cached) / blocks : 1.0);
+  const PoolUse& kv = s.pools[kKvPool];
+  step_free_blocks.observe(kv.total() > 0 ? 1.0 - static_cast<double>(kv.used) / kv.total() : 1.0);
   step_host_time.observe(s.host_seconds);
   step_device_time.observe(s.device_seconds);
   for (size_t i = 0; i < deferred.size(); ++i)

@@ -14,7 +14,7 @@ namespace quire::server {
 
 struct EngineMetrics {
   // `max_model_len`: the longest sequence, which bounds the buckets of token counts.
-  EngineMetrics(Registry& registry, const std::string& model_name, int64_t max_model_len);
+  EngineMetrics(Registry& registry, const std::string& model_name, int64_t max_model_len, const CachePools& pools);
 
   // What a step did.
   void observe(const StepRecord& step);
@@ -22,14 +22,17 @@ struct EngineMetrics {
   Counter& finished(FinishReason reason);
 
   Labels labels;
-  Gauge &running, &waiting, &kv_usage, &window_usage;
+  Gauge &running, &waiting, &kv_usage;
   Counter &prompt_tokens, &generation_tokens, &preemptions;
   Counter &prefix_queries, &prefix_hits;
   std::array<Counter*, kPrefixMisses> prefix_misses;  // by why no more was found; null where nothing was missed
   Counter &drafted_sequences, &draft_tokens, &accepted_tokens;
   std::array<Counter*, kMostDrafts> accepted_at;  // by depth
   Counter &swapped_out, &swapped_in;
-  Gauge &cached_blocks, &cached_window_blocks, &saved_states;
+  struct Pool {
+    Gauge &usage, &cached;
+  };
+  std::vector<Pool> pools;          // of the caches
   Gauge &host_usage, &host_states;  // of the prefix cache
   Counter &host_stored_bytes, &host_loaded_bytes, &host_hits;
   Counter &stopped, &reached_length, &aborted, &failed;

@@ -19,7 +19,7 @@ EngineService::EngineService(std::unique_ptr<Engine> engine, Options options, st
     : engine_(std::move(engine)),
       options_(std::move(options)),
       metrics_(std::move(metrics)),
-      max_running_(static_cast<size_t>(engine_->options().max_sequences)) {
+      max_running_(static_cast<size_t>(engine_->plan().max_sequences)) {
   engine_->observe_steps([this](const StepRecord& step) { on_step(step); });
   thread_ = std::thread([this] { run(); });
 }
@@ -258,9 +258,8 @@ void EngineService::count_prefixes(const StepStats& s) {
     add(*metrics_->accepted_at[i], s.accepted_at[i], seen_.accepted_at[i]);
   add(metrics_->swapped_out, s.blocks_swapped_out, seen_.blocks_swapped_out);
   add(metrics_->swapped_in, s.blocks_swapped_in, seen_.blocks_swapped_in);
-  metrics_->cached_blocks.set(static_cast<double>(s.blocks_cached));
-  metrics_->cached_window_blocks.set(static_cast<double>(s.windows_cached));
-  metrics_->saved_states.set(static_cast<double>(s.states_saved));
+  for (size_t i = 0; i < metrics_->pools.size(); ++i)
+    metrics_->pools[i].cached.set(static_cast<double>(s.pools[static_cast<int>(i)].cached));
   add(metrics_->host_stored_bytes, s.host_bytes_stored, seen_.host_bytes_stored);
   add(metrics_->host_loaded_bytes, s.host_bytes_loaded, seen_.host_bytes_loaded);
   add(metrics_->host_hits, s.host_tokens_loaded, seen_.host_tokens_loaded);
@@ -275,12 +274,12 @@ void EngineService::publish_load() {
   metrics_->running.set(jobs - waiting);
   metrics_->waiting.set(waiting);
   // With the last answer all blocks return, though perhaps with the next step only.
-  const bool idle = jobs == waiting || seen_.blocks_total == 0;
-  const auto share = [&](int64_t used, int64_t total) {
-    return idle || total == 0 ? 0.0 : static_cast<double>(used) / static_cast<double>(total);
+  const auto share = [&](const PoolUse& pool) {
+    return jobs == waiting || pool.total() == 0 ? 0.0 : static_cast<double>(pool.used) / pool.total();
   };
-  metrics_->kv_usage.set(share(seen_.blocks_used, seen_.blocks_total));
-  metrics_->window_usage.set(share(seen_.windows_used, seen_.windows_total));
+  metrics_->kv_usage.set(share(seen_.pools[kKvPool]));
+  for (size_t i = 0; i < metrics_->pools.size(); ++i)
+    metrics_->pools[i].usage.set(share(seen_.pools[static_cast<int>(i)]));
 }
 
 }  // namespace quire::server

@@ -8,25 +8,25 @@
 namespace quire::server {
 namespace {
 
-// What the caches come to when all of them are used.
+// What the caches come to when all of them are used: by pool, and what of them makes room on the device.
 struct CacheBytes {
-  int64_t kv = 0, windows = 0, states = 0;
-  int64_t host = 0;  // of blocks that made room on the device
+  std::vector<std::pair<std::string, int64_t>> pools;
+  int64_t host = 0;
 
-  int64_t on_device() const { return kv + windows + states; }
+  int64_t on_device() const {
+    int64_t sum = 0;
+    for (const auto& [name, bytes] : pools) sum += bytes;
+    return sum;
+  }
 };
 
 CacheBytes cache_bytes(const Engine& engine) {
-  const EngineOptions& o = engine.options();
-  const ModelConfig& model = engine.model().model->config();
-  const CacheShape shape = o.cache_shape(model);
-  const int64_t host = o.swap_bytes + o.prefix_host_bytes;
-  // A GPU's are allocated when the engine is made, all at once.
-  if (o.device == Device::kCuda) return {.kv = engine.memory().kv_and_state, .host = host};
-  return {.kv = o.kv_blocks() * shape.block_bytes().value_or(0),
-          .windows = o.window_blocks(model) * shape.window_block_bytes().value_or(0),
-          .states = o.state_slots(model) * shape.state_bytes().value_or(0),
-          .host = host};
+  const EnginePlan& plan = engine.plan();
+  CacheBytes all{.host = plan.swap_bytes + plan.prefix_host_bytes};
+  const PoolCounts& units = engine.units();
+  for (size_t i = 0; i < units.size(); ++i)
+    all.pools.emplace_back(engine.pools()[i].name, units[i] * engine.pools()[i].bytes);
+  return all;
 }
 
 }  // namespace
@@ -51,12 +51,12 @@ std::string memory_line(const Engine& engine, const GrammarCacheOptions& grammar
     s += fmt::format("{}{} {:.1f} MiB", s.ends_with(' ') ? "" : ", ", what,
                      static_cast<double>(bytes) / static_cast<double>(1 << 20));
   };
-  const bool gpu = engine.options().device == Device::kCuda;
+  const bool gpu = engine.plan().device == Device::kCuda;
   add(gpu ? "weights on the GPU" : "weights", gpu ? m.repacked : m.mapped + m.converted + m.repacked);
   add("scratch", m.workspace);
-  add(gpu ? "caches" : "keys and values up to", caches.kv);
-  add("windows up to", caches.windows);
-  add("states up to", caches.states);
+  // A GPU's are allocated when the engine is made, a CPU's are backed as they are touched.
+  for (const auto& [name, bytes] : caches.pools)
+    add(fmt::format("{} cache{}", name, gpu ? "" : " up to").c_str(), bytes);
   add("what made room for others up to", caches.host);
   add("grammars up to", grammars.cache_bytes);
   add("bodies of requests up to", static_cast<int64_t>(http.max_total_body_bytes));

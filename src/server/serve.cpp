@@ -236,8 +236,8 @@ Status serve_model(const ServeOptions& o, const std::shared_ptr<const LoadedMode
                           .chat_template = std::move(chat_template),
                           .limits = o.limits,
                           .context = engine->context(),
-                          .sequences = engine->options().max_sequences,
-                          .kv_tokens = engine->options().kv_tokens,
+                          .sequences = engine->plan().max_sequences,
+                          .kv_tokens = engine->plan().kv_tokens,
                           .fingerprint = engine->fingerprint(),
                           .special_in_content = o.special_in_content,
                           .grammars = grammars,
@@ -245,7 +245,7 @@ Status serve_model(const ServeOptions& o, const std::shared_ptr<const LoadedMode
   m.limits.sampling = std::move(sampling);
   if (m.names.empty()) m.names.push_back(convert::file_name_of(o.model));
   QUIRE_TRY(const std::shared_ptr<const ModelContext> context, ModelContext::create(loaded, std::move(m)));
-  auto metrics = std::make_shared<EngineMetrics>(registry, context->name(), engine->context());
+  auto metrics = std::make_shared<EngineMetrics>(registry, context->name(), engine->context(), engine->pools());
   service = std::make_shared<EngineService>(std::move(engine), EngineService::Options{o.max_queue, std::move(trace)},
                                             std::move(metrics));
   api.serve(context, service);

@@ -9,17 +9,18 @@ std::string step_line(const StepRecord& r) {
   for (int i = 0; i < kDeferrals; ++i)
     if (const int32_t n = r.deferred[static_cast<size_t>(i)]; n > 0)
       deferred += fmt::format("{}\"{}\":{}", deferred.empty() ? "" : ",", deferral_name(static_cast<Deferral>(i)), n);
+  std::string pools;
+  for (const PoolUse& p : r.pools)
+    pools += fmt::format("{}\"{}\":{{\"free\":{},\"cached\":{},\"used\":{}}}", pools.empty() ? "" : ",", p.name, p.free,
+                         p.cached, p.used);
   return fmt::format(
       "{{\"step\":{},\"time\":{:.6f},\"decode_rows\":{},\"drafts\":{},\"accepted\":{},\"prompt_tokens\":{},\"running\":"
-      "{},\"waiting\":{},"
-      "\"queued\":{},\"admitted\":{},\"deferred\":{{{}}},\"first_tokens\":{},\"skipped\":{},\"blocks_free\":{"
-      "}"
-      ","
-      "\"blocks_cached\":{},\"blocks_used\":{},\"window_blocks_used\":{},\"swapped_out\":{},\"swapped_in\":{},\"host_"
-      "stored\":{},\"host_loaded\":{},\"host_seconds\":{:.6f},\"device_seconds\":{:.6f}}}",
+      "{},\"waiting\":{},\"queued\":{},\"admitted\":{},\"deferred\":{{{}}},\"first_tokens\":{},\"skipped\":{},"
+      "\"pools\":{{{}}},\"swapped_out\":{},\"swapped_in\":{},\"host_stored\":{},\"host_loaded\":{},\"host_seconds\":{:."
+      "6f},\"device_seconds\":{:.6f}}}",
       r.step, r.time, r.decode_rows, r.drafts, r.accepted, r.prompt_rows, r.running, r.waiting, r.queued, r.admitted,
-      deferred, r.first_tokens, r.skipped, r.blocks_free, r.blocks_cached, r.blocks_used, r.window_blocks_used,
-      r.swapped_out, r.swapped_in, r.host_stored, r.host_loaded, r.host_seconds, r.device_seconds);
+      deferred, r.first_tokens, r.skipped, pools, r.swapped_out, r.swapped_in, r.host_stored, r.host_loaded,
+      r.host_seconds, r.device_seconds);
 }
 
 Result<std::unique_ptr<StepTrace>> StepTrace::open(const std::string& path, LineWriter::Options options) {

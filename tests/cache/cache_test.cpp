@@ -8,9 +8,12 @@
 #include "cache/block_table.h"
 #include "cache/storage.h"
 #include "core/memory.h"
+#include "support/cache_bytes.h"
 
 namespace quire {
 namespace {
+
+using test::unit_bytes;
 
 TEST(BlockPool, HandsOutEveryBlockOnceThenNothing) {
   BlockPool pool(5);
@@ -196,23 +199,23 @@ TEST(CacheStorage, ReservesWithoutTouching) {
                          .key_heads = 2,
                          .key_dim = 32},
                .kv_dtype = DType::kBF16};
-  EXPECT_EQ(s.block_bytes(), 2 * 2 * 2 * 16 * 64 * 2);
-  EXPECT_EQ(s.state_bytes(), 3 * (4 * (4 * 32 * 32 + 16 * (4 * 32 + 4)) + 2 * (16 * 2 * 32 + 4 * 256)));
+  EXPECT_EQ(unit_bytes(s, "kv"), 2 * 2 * 2 * 16 * 64 * 2);
+  EXPECT_EQ(unit_bytes(s, "state"), 3 * (4 * (4 * 32 * 32 + 16 * (4 * 32 + 4)) + 2 * (16 * 2 * 32 + 4 * 256)));
   auto c = CacheStorage::create(s, {100000, 10});
   ASSERT_TRUE(c.ok());
-  EXPECT_GE(static_cast<int64_t>(c->memory().size()), 100000 * *s.block_bytes());
+  EXPECT_GE(static_cast<int64_t>(c->memory().size()), 100000 * unit_bytes(s, "kv"));
   EXPECT_EQ(resident_memory(c->memory()), 0);
   c->kv(1).v.row<bf16>(99999)[0] = to_bf16(1.0f);
   EXPECT_GT(resident_memory(c->memory()), 0);
   EXPECT_EQ(c->state(2).state.dim(0), 10);
   // A block, and a slot, is one piece for all layers.
-  EXPECT_EQ(c->blocks().dim(0), 100000);
-  EXPECT_EQ(c->blocks().dim(1) * 4, *s.block_bytes());
+  EXPECT_EQ(c->units(kKvPool).dim(0), 100000);
+  EXPECT_EQ(c->units(kKvPool).dim(1) * 4, unit_bytes(s, "kv"));
   EXPECT_EQ(static_cast<std::byte*>(c->kv(1).v.data) - static_cast<std::byte*>(c->kv(0).k.data),
-            3 * *s.block_bytes() / 4);
-  EXPECT_EQ(c->kv(0).k.stride[0] * 2, *s.block_bytes());
-  EXPECT_EQ(c->slots().dim(1) * 4, *s.state_bytes());
-  EXPECT_EQ(c->state(1).conv.stride[0] * 2, *s.state_bytes());
+            3 * unit_bytes(s, "kv") / 4);
+  EXPECT_EQ(c->kv(0).k.stride[0] * 2, unit_bytes(s, "kv"));
+  EXPECT_EQ(c->states().dim(1) * 4, unit_bytes(s, "state"));
+  EXPECT_EQ(c->state(1).conv.stride[0] * 2, unit_bytes(s, "state"));
 }
 
 TEST(CacheStorage, LayersMayHaveHeadsOfTheirOwn) {
@@ -224,62 +227,105 @@ TEST(CacheStorage, LayersMayHaveHeadsOfTheirOwn) {
   s.add_attention(1, 4, 32);
   ASSERT_EQ(s.attention.size(), 3u) << "equal neighbours are one run";
   EXPECT_EQ(s.attention_layers(), 5);
-  EXPECT_EQ(s.block_bytes(), 2 * 2 * 16 * (4 * 4 * 32 + 128));
-  const auto c = CacheStorage::create(s, {10, 0});
+  EXPECT_EQ(unit_bytes(s, "kv"), 2 * 2 * 16 * (4 * 4 * 32 + 128));
+  const auto c = CacheStorage::create(s, {10});
   ASSERT_TRUE(c.ok());
   const int64_t dims[] = {4 * 32, 4 * 32, 128, 4 * 32, 4 * 32};
   const auto* at = static_cast<const std::byte*>(c->kv(0).k.data);
   for (int i = 0; i < 5; ++i) {
     EXPECT_EQ(c->kv(i).k.dim(1), i == 2 ? 1 : 4) << i;
-    EXPECT_EQ(c->kv(i).v.stride[0] * 2, *s.block_bytes()) << i;
+    EXPECT_EQ(c->kv(i).v.stride[0] * 2, unit_bytes(s, "kv")) << i;
     EXPECT_EQ(static_cast<const std::byte*>(c->kv(i).k.data), at) << i;
     EXPECT_EQ(static_cast<const std::byte*>(c->kv(i).v.data), at + 2 * 16 * dims[i]) << i;
     at += 2 * 2 * 16 * dims[i];
   }
 }
 
-// Layers that attend to a window in blocks of their own, behind the others'.
+// Layers that attend to a window in pools of their own, one for each length, behind the others'.
 TEST(CacheStorage, WindowsMayLieApart) {
   CacheShape s;
-  s.add_attention(1, 4, 32, true);
+  s.add_attention(1, 4, 32, 100);
   s.add_attention(1, 4, 32);
-  s.add_attention(2, 2, 64, true);
+  s.add_attention(2, 2, 64, 100);
   ASSERT_EQ(s.attention.size(), 3u);
-  EXPECT_TRUE(s.has_window_blocks());
-  EXPECT_EQ(s.block_bytes(), 2 * 2 * 16 * 4 * 32);
-  EXPECT_EQ(s.window_block_bytes(), 3 * 2 * 2 * 16 * 4 * 32);
-  const auto c = CacheStorage::create(s, {.blocks = 10, .slots = 0, .window_blocks = 3});
+  EXPECT_EQ(unit_bytes(s, "kv"), 2 * 2 * 16 * 4 * 32);
+  EXPECT_EQ(unit_bytes(s, "window"), 3 * 2 * 2 * 16 * 4 * 32);
+  const auto c = CacheStorage::create(s, {10, 2});
   ASSERT_TRUE(c.ok());
-  EXPECT_EQ(c->blocks().dim(0), 10);
-  EXPECT_EQ(c->window_blocks().dim(0), 3);
-  EXPECT_EQ(c->kv(1).k.data, c->blocks().data);
-  EXPECT_EQ(c->kv(0).k.data, c->window_blocks().data);
-  EXPECT_EQ(c->window_blocks().bytes_at(0), c->blocks().bytes_at(0) + 10 * *s.block_bytes());
-  for (const int layer : {0, 2, 3}) EXPECT_EQ(c->kv(layer).k.dim(0), 3) << layer;
-  EXPECT_EQ(c->kv(2).k.stride[0] * 2, *s.window_block_bytes());
-  EXPECT_EQ(c->kv(1).k.stride[0] * 2, *s.block_bytes());
+  EXPECT_EQ(c->units(kKvPool).dim(0), 10);
+  EXPECT_EQ(c->units(1).dim(0), 3) << "and the one that stands for what is gone";
+  EXPECT_EQ(window_filler(2), 2);
+  EXPECT_EQ(c->kv(1).k.data, c->units(kKvPool).data);
+  EXPECT_EQ(c->kv(0).k.data, c->units(1).data);
+  EXPECT_EQ(c->units(1).bytes_at(0), c->units(kKvPool).bytes_at(0) + 10 * unit_bytes(s, "kv"));
+  for (const int layer : {0, 2, 3}) {
+    EXPECT_EQ(c->kv(layer).k.dim(0), 3) << layer;
+    EXPECT_EQ(c->kv_pool(layer), 1) << layer;
+  }
+  EXPECT_EQ(c->kv_pool(1), kKvPool);
+  EXPECT_EQ(c->kv(2).k.stride[0] * 2, unit_bytes(s, "window"));
+  EXPECT_EQ(c->kv(1).k.stride[0] * 2, unit_bytes(s, "kv"));
+}
+
+// All kinds at once, in the order of the list.
+TEST(CacheStorage, DeclaresItsPools) {
+  CacheShape s;
+  EXPECT_EQ(s.pools(), (CachePools{{.name = "kv", .to_host = true}})) << "always there";
+  s.add_attention(1, 4, 32, 1000);
+  s.add_attention(3, 4, 32, 100);
+  s.delta = {.layers = 2,
+             .conv_taps = 3,
+             .conv_channels = 64,
+             .value_heads = 1,
+             .value_dim = 32,
+             .key_heads = 1,
+             .key_dim = 32};
+  const CachePools pools = s.pools().value();
+  ASSERT_EQ(pools.size(), 4u);
+  EXPECT_EQ(pools[0].bytes, 0);
+  EXPECT_EQ(pools[1].name, "window_100");
+  EXPECT_EQ(pools[1].bytes, 3 * pools[2].bytes);
+  EXPECT_EQ(pools[2].name, "window_1000");
+  EXPECT_EQ(pools[2].window, 1000);
+  EXPECT_FALSE(pools[2].to_host);
+  EXPECT_EQ(pools[3].name, "state");
+  EXPECT_EQ(block_pools(pools), 3);
+  EXPECT_EQ(state_pool(pools), 3);
+  EXPECT_EQ(state_bytes(pools), pools[3].bytes);
+  EXPECT_EQ(s.counts(7, 5), (PoolCounts{7, 7, 7, 5}));
+  const auto c = CacheStorage::create(s, s.counts(7, 5));
+  ASSERT_TRUE(c.ok());
+  EXPECT_EQ(c->kv_pool(0), 2);
+  EXPECT_EQ(c->kv_pool(3), 1);
+  EXPECT_EQ(c->states().dim(0), 5);
+  const std::byte* at = c->memory().data();
+  for (int i = 0; i < 4; ++i) {
+    EXPECT_EQ(c->units(i).bytes_at(0), at) << i;
+    at += c->units(i).dim(0) * pools[static_cast<size_t>(i)].bytes;
+  }
+  EXPECT_LE(at, c->memory().data() + c->memory().size());
 }
 
 TEST(CacheStorage, AnE4m3BlockIsCodesAndExponents) {
   const CacheShape s{.attention = {{.layers = 3, .kv_heads = 2, .head_dim = 64}}, .kv_dtype = DType::kF8E4M3};
-  EXPECT_EQ(s.block_bytes(), 3 * 2 * (2 * (16 * 64 + 16) + 32)) << "each of keys and values on a line of its own";
-  const auto c = CacheStorage::create(s, {10, 0});
+  EXPECT_EQ(unit_bytes(s, "kv"), 3 * 2 * (2 * (16 * 64 + 16) + 32)) << "each of keys and values on a line of its own";
+  const auto c = CacheStorage::create(s, {10});
   ASSERT_TRUE(c.ok());
   EXPECT_EQ(c->kv(0).k.dim(2), 16 * 64 + 16);
-  EXPECT_EQ(c->kv(2).v.stride[0], *s.block_bytes());
+  EXPECT_EQ(c->kv(2).v.stride[0], unit_bytes(s, "kv"));
   EXPECT_EQ(c->kv(2).v.stride[1], 16 * 64 + 16);
-  EXPECT_EQ(c->blocks().dim(1) * 4, *s.block_bytes());
+  EXPECT_EQ(c->units(kKvPool).dim(1) * 4, unit_bytes(s, "kv"));
 }
 
 TEST(CacheStorage, RefusesSizesThatCannotBeCounted) {
   CacheShape s{.attention = {{.layers = 1 << 30, .kv_heads = 1 << 30, .head_dim = 1 << 30}}};
-  EXPECT_FALSE(s.block_bytes().has_value());
-  const auto c = CacheStorage::create(s, {100000, 10});
+  EXPECT_FALSE(s.pools().has_value());
+  const auto c = CacheStorage::create(s, {100000});
   ASSERT_FALSE(c.ok());
   EXPECT_EQ(c.error().fault, Fault::kCapacity);
   s = {.attention = {{.layers = 64, .kv_heads = 64, .head_dim = 1 << 20}}};  // one block can be counted, all cannot
-  EXPECT_TRUE(s.block_bytes().has_value());
-  EXPECT_FALSE(CacheStorage::create(s, {1 << 30, 10}).ok());
+  EXPECT_TRUE(s.pools().has_value());
+  EXPECT_FALSE(CacheStorage::create(s, {1 << 30}).ok());
 }
 
 }  // namespace

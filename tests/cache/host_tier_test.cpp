@@ -37,7 +37,7 @@ TEST(HostTier, WhatMakesRoomGoesThereAndComesBack) {
   EXPECT_EQ(m.moves, 12);
   EXPECT_EQ(m.unused, 12) << "as many blocks of the device as that takes";
   BlockTable table;
-  EXPECT_FALSE(rig.cache.take(m, table).valid());
+  EXPECT_FALSE(rig.cache.take(m, {&table, 1}).valid());
   EXPECT_EQ(table.capacity(), 0);
   EXPECT_EQ(rig.cache.blocks_to_load(m), 12);
   rig.cache.load(m, table, {});
@@ -80,14 +80,14 @@ TEST(HostTier, StatesGoThereToo) {
   // The state that comes back takes the other one's slot, which goes to the host in the same step.
   BlockTable table;
   const PrefixCache::Match m = rig.find(a);
-  EXPECT_FALSE(rig.cache.take(m, table).valid());
+  EXPECT_FALSE(rig.cache.take(m, {&table, 1}).valid());
   EXPECT_EQ(rig.cache.load(m, table, StateSlot{4}), slot);
   EXPECT_EQ(rig.host->outs().size(), static_cast<size_t>(Rig::kStatePages));
   EXPECT_EQ(rig.host->ins().size(), static_cast<size_t>(Rig::kStatePages));
   // Now the only slot is being read: another state goes to the sequence itself.
   const PrefixCache::Match other = rig.find(b);
   BlockTable second;
-  EXPECT_FALSE(rig.cache.take(other, second).valid());
+  EXPECT_FALSE(rig.cache.take(other, {&second, 1}).valid());
   EXPECT_FALSE(rig.cache.load(other, second, StateSlot{4}).valid());
   EXPECT_EQ(rig.host->ins().back().device, 4);
   rig.cache.end_step();
@@ -149,8 +149,8 @@ TEST(HostTier, WhatAStepReadsStays) {
   ASSERT_EQ(first.moves, Rig::kStatePages);
   ASSERT_EQ(second.moves, Rig::kStatePages);
   BlockTable one, two;
-  rig.cache.take(first, one);
-  rig.cache.take(second, two);
+  rig.cache.take(first, {&one, 1});
+  rig.cache.take(second, {&two, 1});
   EXPECT_EQ(rig.cache.load(first, one, StateSlot{3}), slot);
   EXPECT_FALSE(rig.cache.load(second, two, StateSlot{4}).valid());
   EXPECT_TRUE(rig.host->outs().empty());
@@ -170,7 +170,7 @@ TEST(HostTier, WhatIsTakenMakesNoRoomForItself) {
   rig.compute(Text(tokens(130)));
   BlockTable other;  // computed beside it; its third chunk is the one that is found
   ASSERT_TRUE(other.reserve(rig.blocks, 0, 200));
-  rig.cache.publish(t.prompt(), 192, other);
+  rig.cache.publish(t.prompt(), 192, {&other, 1});
   rig.cache.make_room(32);
   rig.cache.end_step();
   other.clear(rig.blocks);
@@ -178,7 +178,7 @@ TEST(HostTier, WhatIsTakenMakesNoRoomForItself) {
   ASSERT_EQ(m.usable, 192);
   ASSERT_EQ(m.moves, 8);
   BlockTable table;
-  rig.cache.take(m, table);
+  rig.cache.take(m, {&table, 1});
   rig.cache.make_room(32);
   EXPECT_EQ(rig.blocks.free_count(), 28);
   EXPECT_EQ(rig.cache.blocks_to_load(m), 8);
@@ -288,7 +288,7 @@ class Random {
       admitted.push_back(std::move(r));
     }
     for (Running& r : admitted)
-      if (r.match.usable > 0) r.state = rig_.cache.take(r.match, r.table);
+      if (r.match.usable > 0) r.state = rig_.cache.take(r.match, {&r.table, 1});
     return admitted;
   }
   void make_room(int32_t wanted) {
@@ -314,7 +314,7 @@ class Random {
       if (i % 16 == 0) block.clear();
       block.push_back(r.text.tokens[static_cast<size_t>(i)]);
     }
-    rig_.cache.publish(r.text.prompt(), r.end(), r.table);
+    rig_.cache.publish(r.text.prompt(), r.end(), {&r.table, 1});
     if (r.saved.valid()) {
       memories_.states[r.saved.v] = r.text.first(r.saved_at);
       rig_.cache.publish_state(r.text.prompt(), r.saved_at, r.saved);

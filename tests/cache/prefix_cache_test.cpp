@@ -175,7 +175,7 @@ TEST(PrefixCache, RecurrentModelsGoOnOnlyFromSavedStates) {
   EXPECT_TRUE(rig.cache.has_state(t.prompt(), 128));
   EXPECT_FALSE(rig.cache.has_state(t.prompt(), 192));
   BlockTable table;
-  const StateSlot taken = rig.cache.take(rig.find(t), table);
+  const StateSlot taken = rig.cache.take(rig.find(t), {&table, 1});
   EXPECT_TRUE(taken.valid());
   // Two slots: the second state is free, a third one takes the place of the older, but not of one just being read.
   const StateSlot second = rig.cache.allocate_state();
@@ -267,7 +267,7 @@ TEST(PrefixCache, RandomUseKeepsTheBooksAndTheContent) {
       if (needed + m.unused <= rig.blocks.available()) {
         Running r{t, {}};
         if (m.usable > 0) {
-          const StateSlot from = rig.cache.take(m, r.table);
+          const StateSlot from = rig.cache.take(m, {&r.table, 1});
           ++hits;
           for (int64_t i = 0; i < m.usable; ++i)
             ASSERT_EQ(content[static_cast<size_t>(r.table.blocks()[static_cast<size_t>(i / 16)])]
@@ -286,7 +286,7 @@ TEST(PrefixCache, RandomUseKeepsTheBooksAndTheContent) {
           if (i % 16 == 0) block.clear();
           block.push_back(t.tokens[static_cast<size_t>(i)]);
         }
-        rig.cache.publish(t.prompt(), end, r.table);
+        rig.cache.publish(t.prompt(), end, {&r.table, 1});
         const int64_t at = end > 64 ? 64 * (1 + pick(longest_prefix(end) / 64)) : 0;
         if (states > 0 && at > 0 && !rig.cache.has_state(t.prompt(), at))
           if (const StateSlot s = rig.cache.allocate_state(); s.valid()) {

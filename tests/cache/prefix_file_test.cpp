@@ -17,49 +17,55 @@ using testing::HasSubstr;
 
 constexpr size_t kBlock = 96, kState = 160, kWindow = 32, kHead = 128;
 constexpr std::string_view kFingerprint = "quire-test/of this engine";
-// Where records begin, and how long one without a state is.
-constexpr size_t kFirst = kHead + kFingerprint.size() + 16, kPlain = 40 + 256 + 4 * kBlock + 16;
+// The pools of an engine: blocks and states, in this order; blocks and those of windows.
+const CachePools kPools = {{.name = "kv", .bytes = kBlock},
+                           {.name = "state", .unit = CachePoolSpec::Unit::kSequence, .bytes = kState}};
+const CachePools kWithWindows = {{.name = "kv", .bytes = kBlock}, {.name = "window", .bytes = kWindow, .window = 40}};
+// Where the pools' part of the head begins and how long that of one is, where records begin, and how long one without
+// a state is. What of a record there is: its blocks, and bits for a pool of states, or blocks, behind them.
+constexpr size_t kPoolHead = 32, kFirst = kHead + 2 * kPoolHead + kFingerprint.size() + 16,
+                 kPlain = 40 + 256 + 4 * kBlock + 16;
+constexpr uint32_t kBlocks = 0xf, kWithState = 0x1f;
 const KeyedHash kChunks(11, 22);
 
 // Every block and state is filled with its number.
 class Plain : public CacheMemory {
  public:
-  Status read(CachePool pool, std::span<const int32_t> entries, std::span<std::byte> to) override {
+  explicit Plain(CachePools pools) : pools_(std::move(pools)), written(pools_.size()) {}
+  Status read(int pool, std::span<const int32_t> units, std::span<std::byte> to) override {
     const size_t each = bytes_of(pool);
-    EXPECT_EQ(to.size(), entries.size() * each);
-    for (size_t i = 0; i < entries.size(); ++i)
-      if (entries[i] >= 0) std::memset(to.data() + i * each, of(first_of(pool) + entries[i]), each);
+    EXPECT_EQ(to.size(), units.size() * each);
+    for (size_t i = 0; i < units.size(); ++i)
+      if (units[i] >= 0) std::memset(to.data() + i * each, (100 * pool + units[i]) % 251, each);
     return {};
   }
-  Status write(CachePool pool, std::span<const int32_t> entries, std::span<const std::byte> from) override {
+  Status write(int pool, std::span<const int32_t> units, std::span<const std::byte> from) override {
     const size_t each = bytes_of(pool);
-    EXPECT_EQ(from.size(), entries.size() * each);
-    for (size_t i = 0; i < entries.size(); ++i) {
-      if (pool == CachePool::kWindows)
-        EXPECT_EQ(from[i * each] != std::byte{}, entries[i] >= 0);
+    EXPECT_EQ(from.size(), units.size() * each);
+    for (size_t i = 0; i < units.size(); ++i) {
+      if (pools_[static_cast<size_t>(pool)].is_window())
+        EXPECT_EQ(from[i * each] != std::byte{}, units[i] >= 0);
       else
-        EXPECT_GE(entries[i], 0);
-      if (entries[i] < 0) continue;
-      ++(pool == CachePool::kBlocks ? blocks_written : pool == CachePool::kStates ? states_written : windows_written);
+        EXPECT_GE(units[i], 0);
+      written[static_cast<size_t>(pool)] += units[i] >= 0;
     }
-    return fails && pool == CachePool::kBlocks ? Status(capacity_error("no such memory")) : Status();
+    return fails && pool == kKvPool ? Status(capacity_error("no such memory")) : Status();
   }
-  size_t blocks_written = 0, states_written = 0, windows_written = 0;
-  bool fails = false;
 
  private:
-  static size_t bytes_of(CachePool pool) {
-    EXPECT_NE(pool, CachePool::kPages) << "there are no pages of the host";
-    return pool == CachePool::kStates ? kState : pool == CachePool::kWindows ? kWindow : kBlock;
+  size_t bytes_of(int pool) const {
+    EXPECT_NE(pool, kHostPages) << "there are no pages of the host";
+    return static_cast<size_t>(pools_[static_cast<size_t>(pool)].bytes);
   }
-  static int32_t first_of(CachePool pool) {
-    return pool == CachePool::kStates ? 100 : pool == CachePool::kWindows ? 200 : 0;
-  }
-  static int of(int32_t number) { return number % 251; }
+  CachePools pools_;
+
+ public:
+  std::vector<size_t> written;  // units of each pool
+  bool fails = false;
 };
 
 PrefixFileOwner owner() {
-  return {.fingerprint = std::string(kFingerprint), .block_bytes = kBlock, .state_bytes = kState, .vocab = 5000};
+  return {.fingerprint = std::string(kFingerprint), .pools = kPools, .vocab = 5000};
 }
 
 std::vector<TokenId> tokens(int64_t count, TokenId variant, int64_t from = 0) {
@@ -74,7 +80,7 @@ struct Rig {
   StatePool slots;
   PrefixCache cache;
   KeyedHash salts{1, 2};
-  Plain memory;
+  Plain memory{kPools};
 
   explicit Rig(int32_t total = 64, int32_t states = 8)
       : blocks(total), slots(std::max(0, states)), cache(blocks, slots, states) {}
@@ -85,11 +91,11 @@ struct Rig {
     BlockTable table;
     PrefixCache::Match m;
     cache.find(p, m);
-    if (m.usable > 0) cache.take(m, table);
+    if (m.usable > 0) cache.take(m, {&table, 1});
     const int32_t needed = table.blocks_needed(std::ssize(t));
     if (needed > blocks.free_count()) cache.make_room(needed);
     ASSERT_TRUE(table.reserve(blocks, m.usable, std::ssize(t)));
-    cache.publish(p, std::ssize(t), table);
+    cache.publish(p, std::ssize(t), {&table, 1});
     for (const int64_t at : saved)
       if (const StateSlot s = cache.allocate_state(); s.valid()) cache.publish_state(p, at, s);
   }
@@ -152,7 +158,7 @@ class PrefixFile : public testing::Test {
   }
   // The checksum of the head, made right again.
   static std::string sealed(std::string file) {
-    const size_t said = kHead + kFingerprint.size();
+    const size_t said = kFirst - 16;
     const Hash128 sum = KeyedHash(0x7072656669786573, 0x6b65707420686572)(std::as_bytes(std::span(file.data(), said)));
     std::memcpy(file.data() + said, &sum, sizeof sum);
     return file;
@@ -175,8 +181,7 @@ TEST_F(PrefixFile, KeepsTheTreeAndItsSalts) {
   EXPECT_EQ(content.chunks, 3 + 2 + 2);
   EXPECT_EQ(content.states, 4);
   EXPECT_EQ(content.bytes, std::ssize(file));
-  EXPECT_EQ(rig.memory.blocks_written, 4u * 7);
-  EXPECT_EQ(rig.memory.states_written, 4u);
+  EXPECT_EQ(rig.memory.written, (std::vector<size_t>{4 * 7, 4}));
   rig.expect_books();
   EXPECT_EQ(rig.found(tokens(200, 0), "a"), 192);
   EXPECT_EQ(rig.found(tokens(270, 1, 150), "a"), 256);
@@ -193,7 +198,7 @@ TEST_F(PrefixFile, KeepsTheOrderOfUse) {
   Rig rig(64, -1);
   for (TokenId i = 0; i < 4; ++i) rig.compute(tokens(130, i), "", {});
   PrefixFileOwner o = owner();
-  o.state_bytes = 0;
+  o.pools.pop_back();
   write_prefix_file(path_, o, rig.salts, rig.cache, rig.memory, 1 << 20).value();
   Rig next(16, -1);
   const auto content = read_prefix_file(path_, o, next.salts, kChunks, next.cache, next.memory).value();
@@ -221,9 +226,9 @@ TEST_F(PrefixFile, WhatLeadsToNoStateIsNotKept) {
 TEST_F(PrefixFile, IsRefusedHoweverItIsCut) {
   const std::string file = write_some();
   for (size_t length = 0; length < file.size(); length += step_at(length)) expect_refused(file.substr(0, length));
-  for (size_t at = kFirst; at < file.size(); at += kPlain + (file[at + 16] == 1 ? kState : 0))
+  for (size_t at = kFirst; at < file.size(); at += kPlain + (file[at + 16] == kWithState ? kState : 0))
     for (const size_t length : {at - 1, at, at + 1, at + 39, at + 40}) expect_refused(file.substr(0, length));
-  expect_refused(file + '\0', "which are not 7 chunks and 4 states");
+  expect_refused(file + '\0', "which are not 7 chunks");
   expect_refused(std::string(5000, '\0'), "it is no prefix cache");
   expect_refused(std::string(5000, '\xff'), "it is no prefix cache");
 }
@@ -237,19 +242,25 @@ TEST_F(PrefixFile, IsRefusedWhicheverBitIsWrong) {
 TEST_F(PrefixFile, CountsAreNotBelieved) {
   const std::string file = write_some();
   ASSERT_EQ(sealed(file), file);
-  constexpr size_t kVersion = 8, kLength = 20, kBlocks = 24, kStates = 32, kRecords = 40, kSaved = 48;
-  expect_refused(sealed(poked(file, kVersion, 2u)), "it has version 2 of the format, and this program reads 1");
+  constexpr size_t kVersion = 8, kLength = 20, kCount = 24, kRecords = 32;
+  constexpr size_t kOfBlocks = kHead, kOfStates = kHead + kPoolHead, kUnit = 0, kBytes = 8, kOfWindow = 16, kSome = 24;
+  expect_refused(sealed(poked(file, kVersion, 1u)), "it has version 1 of the format, and this program reads 2");
+  for (const uint32_t n : {0u, 9u, 0xffffffffu}) expect_refused(sealed(poked(file, kCount, n)), "kinds of cache");
+  for (const uint32_t n : {1u, 3u, 8u}) expect_refused(poked(file, kCount, n), "");
   for (const uint32_t n : {4097u, 0x7fffffffu, 0xffffffffu})
     expect_refused(poked(file, kLength, n), "its fingerprint is too long");
   expect_refused(poked(file, kLength, 3000u), "");
   for (const int64_t n : {int64_t{-1}, int64_t{0}, int64_t{6}, int64_t{8}, int64_t{1} << 40, INT64_MAX, INT64_MIN})
     expect_refused(sealed(poked(file, kRecords, n)), "it is damaged");
   for (const int64_t n : {int64_t{-1}, int64_t{3}, int64_t{5}, int64_t{8}, INT64_MAX, INT64_MIN})
-    expect_refused(sealed(poked(file, kSaved, n)), "it is damaged");
-  for (const size_t at : {kBlocks, kStates})
-    for (const int64_t n : {int64_t{0}, int64_t{-1}, INT64_MAX})
+    expect_refused(sealed(poked(file, kOfStates + kSome, n)), "it is damaged");
+  for (const int64_t n : {int64_t{-1}, int64_t{0}, int64_t{6}, int64_t{8}, INT64_MAX, INT64_MIN})
+    expect_refused(sealed(poked(file, kOfBlocks + kSome, n)), "it is damaged");
+  for (const size_t at : {kOfBlocks + kBytes, kOfStates + kBytes, kOfBlocks + kOfWindow})
+    for (const int64_t n : {int64_t{1}, int64_t{-1}, INT64_MAX})
       expect_refused(sealed(poked(file, at, n)), "laid out in another way");
-  expect_refused(sealed(poked(file, kHead + 3, 'X')), "written by another engine");
+  expect_refused(sealed(poked(file, kOfStates + kUnit, 0u)), "laid out in another way");
+  expect_refused(sealed(poked(file, kHead + 2 * kPoolHead + 3, 'X')), "written by another engine");
 }
 
 // Records that are whole, and say what cannot be.
@@ -269,8 +280,9 @@ TEST_F(PrefixFile, RecordsAreNotBelieved) {
     expect_refused(resealed(poked(file, second + 8, parent), second, true), "which does not come before it");
   for (const int64_t number : {int64_t{0}, int64_t{2}, INT64_MAX})
     expect_refused(resealed(poked(file, second, number), second, true), "record 1 is none");
-  for (const uint32_t flags : {0u, 2u, 3u, 0x80000000u})
-    expect_refused(resealed(poked(file, second + 16, flags), second, flags == 1), "");
+  for (const uint32_t parts : {0u, 1u, 0x17u, 0x10u, 0x2fu, 0x3fu, 0x11fu, 0x8000001fu})
+    expect_refused(resealed(poked(file, second + 16, parts), second, (parts & 0x10) != 0), "record 1 is none");
+  expect_refused(resealed(poked(file, second + 16, kBlocks), second, false), "");
   for (const TokenId t : {-1, 5000, INT32_MAX, INT32_MIN})
     expect_refused(resealed(poked(file, second + 40 + 4 * 63, t), second, true), "record 1 has token");
   // A chunk that is there twice is left out, and so is what continues it.
@@ -291,7 +303,7 @@ TEST_F(PrefixFile, RandomRecordsKeepTheBooks) {
     for (int64_t i = 0; i < 7; ++i) {
       uint32_t flags = 0;
       std::memcpy(&flags, f.data() + at + 16, sizeof flags);
-      const size_t said = kPlain - 16 + (flags == 1 ? kState : 0);
+      const size_t said = kPlain - 16 + (flags == kWithState ? kState : 0);
       if (random() % 2 == 0) {
         const auto parent = static_cast<int64_t>(random() % static_cast<unsigned>(i + 1)) - 1;
         std::memcpy(f.data() + at + 8, &parent, sizeof parent);
@@ -316,19 +328,15 @@ TEST_F(PrefixFile, RandomRecordsKeepTheBooks) {
 
 // What windows look back on, where it is kept.
 TEST_F(PrefixFile, WindowsComeBackWithTheirChunks) {
-  const PrefixFileOwner with_windows = {.fingerprint = std::string(kFingerprint),
-                                        .block_bytes = kBlock,
-                                        .state_bytes = 0,
-                                        .window_block_bytes = kWindow,
-                                        .vocab = 5000};
+  const PrefixFileOwner with_windows = {.fingerprint = std::string(kFingerprint), .pools = kWithWindows, .vocab = 5000};
   struct WindowRig {
     BlockPool blocks{64}, windows;
     StatePool slots{0};
     PrefixCache cache;
-    Plain memory;
+    Plain memory{kWithWindows};
     KeyedHash salts{1, 2};
     explicit WindowRig(int32_t window_blocks)
-        : windows(window_blocks), cache(blocks, slots, -1, nullptr, {&windows, 40}) {}
+        : windows(window_blocks), cache(blocks, slots, -1, nullptr, {{&windows, 40}}) {}
     int64_t found(const std::vector<TokenId>& t) {
       PrefixCache::Match m;
       const PrefixHashes hashes = hash_prefixes(kChunks, salts(std::as_bytes(std::span(std::string_view()))), t);
@@ -340,9 +348,9 @@ TEST_F(PrefixFile, WindowsComeBackWithTheirChunks) {
   {
     WindowRig rig(64);
     const PrefixHashes hashes = hash_prefixes(kChunks, rig.salts(std::as_bytes(std::span(std::string_view()))), text);
-    BlockTable table, windows;
-    ASSERT_TRUE(table.reserve(rig.blocks, 0, 270) && windows.reserve(rig.windows, 0, 270));
-    rig.cache.publish({text, hashes}, 270, table, &windows);
+    BlockTable tables[2];
+    ASSERT_TRUE(tables[0].reserve(rig.blocks, 0, 270) && tables[1].reserve(rig.windows, 0, 270));
+    rig.cache.publish({text, hashes}, 270, tables);
     rig.cache.keep_windows({text, hashes}, 192);
     const auto kept = write_prefix_file(path_, with_windows, rig.salts, rig.cache, rig.memory, 1 << 20).value();
     EXPECT_EQ(kept.chunks, 4);
@@ -353,7 +361,7 @@ TEST_F(PrefixFile, WindowsComeBackWithTheirChunks) {
   };
   WindowRig rig(8), short_of(2);
   ASSERT_TRUE(load(rig).ok());
-  EXPECT_EQ(rig.memory.windows_written, 3u);
+  EXPECT_EQ(rig.memory.written[1], 3u);
   EXPECT_EQ(rig.windows.cached_count(), 3);
   EXPECT_EQ(rig.found(text), 192);
   EXPECT_TRUE(rig.cache.check().ok());

@@ -60,7 +60,7 @@ struct Rig {
   BlockTable compute(const Text& t, std::vector<int64_t> saved = {}) {
     BlockTable table;
     const PrefixCache::Match m = find(t);
-    if (m.usable > 0) cache.take(m, table);
+    if (m.usable > 0) cache.take(m, {&table, 1});
     if (m.moves > 0) {
       if (const int32_t needed = cache.blocks_to_load(m); needed > blocks.free_count()) cache.make_room(needed);
       cache.load(m, table, StateSlot{0});
@@ -69,7 +69,7 @@ struct Rig {
     const int32_t needed = table.blocks_needed(end);
     if (needed > blocks.free_count()) cache.make_room(needed);
     EXPECT_TRUE(table.reserve(blocks, m.usable, end));
-    cache.publish(t.prompt(), end, table);
+    cache.publish(t.prompt(), end, {&table, 1});
     for (const int64_t at : saved)
       if (const StateSlot s = cache.allocate_state(); s.valid()) cache.publish_state(t.prompt(), at, s);
     cache.end_step();

@@ -25,7 +25,7 @@ void fill(Rig& rig, bool states) {
     const Text t(tokens(kChunksOfPrompt * kChunkTokens, p));
     BlockTable table;
     ASSERT_TRUE(table.reserve(rig.blocks, 0, std::ssize(t.tokens)));
-    rig.cache.publish(t.prompt(), std::ssize(t.tokens), table);
+    rig.cache.publish(t.prompt(), std::ssize(t.tokens), {&table, 1});
     if (!states) continue;
     const StateSlot s = rig.cache.allocate_state();
     ASSERT_TRUE(s.valid());
@@ -53,7 +53,7 @@ TEST_P(PrefixSize, MakingRoomTakesABoundedTimeForEachBlock) {
     longest = std::max(longest, cpu_seconds() - begin);
     freed += rig.blocks.free_count() - before;
     ASSERT_TRUE(table.reserve(rig.blocks, 0, 2048));
-    rig.cache.publish(t.prompt(), 2048, table);
+    rig.cache.publish(t.prompt(), 2048, {&table, 1});
     rig.cache.end_step();
   }
   ASSERT_GT(freed, 100'000);

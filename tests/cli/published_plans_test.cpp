@@ -39,22 +39,25 @@ std::vector<Published> published() {
   return all;
 }
 
-EngineOptions serving(Device device, bool drafts, bool mtp, KvCacheType kv) {
+EngineOptions serving(Device device, bool drafts, KvCacheType kv) {
   EngineOptions o{.device = device, .kv_cache = kv, .depth = device == Device::kCuda ? 2 : 1};
   o.prefix_cache = true;
   o.speculative.mode = drafts ? Speculative::kAuto : Speculative::kOff;
-  o.mtp = drafts && mtp;
   return o;
 }
 
 // Bytes of the smallest engine: one sequence of 4096 tokens in steps of 64.
-int64_t least(EngineOptions o, const Published& m) {
+int64_t least(const EngineOptions& asked, bool drafts, const Published& m) {
+  EnginePlan o{asked};
+  o.mtp = drafts && m.mtp;
   o.context = std::min<int64_t>(4096, m.config.context_length), o.max_sequences = 1, o.max_batch_tokens = kChunkTokens;
   o.decode_parts = attention_parts(o.context);
   const StepCost cost = step_cost(o, m.config).value();
   const int64_t blocks = (o.context + kBlockTokens - 1) / kBlockTokens;
-  return cost.steps(o) + cost.state + blocks * cost.kv_block +
-         (o.window_needs(m.config).least() + 1) * cost.window_block;
+  int64_t bytes = cost.steps(o) + cost.state() + blocks * cost.kv_block();
+  for (const CachePoolSpec& pool : cost.pools)
+    if (pool.is_window()) bytes += (o.window_needs(pool).least() + 1) * pool.bytes;
+  return bytes;
 }
 
 TEST(PublishedPlans, StartOnEveryCardWithRoom) {
@@ -64,13 +67,13 @@ TEST(PublishedPlans, StartOnEveryCardWithRoom) {
       for (const bool drafts : {false, true})
         for (const KvCacheType kv : {KvCacheType::kAuto, KvCacheType::kFp8}) {
           const int64_t total = card * kGib * 98 / 100, used = m.weights + kGib / 2;
-          const EngineOptions asked = serving(Device::kCuda, drafts, m.mtp, kv);
+          const EngineOptions asked = serving(Device::kCuda, drafts, kv);
           const EngineMemory has{.gpu = {.total = total, .used = used, .weights = m.weights}};
-          const auto o = resolve(asked, m.config, has);
+          const auto o = resolve(asked, m.config, has, drafts && m.mtp);
           const std::string told =
               fmt::format("{} on {} GB, drafts {}, fp8 {}", m.name, card, drafts, kv == KvCacheType::kFp8);
           const auto cap = static_cast<int64_t>(static_cast<double>(total) * asked.gpu_memory_utilization);
-          if (used + least(asked, m) > cap) {
+          if (used + least(asked, drafts, m) > cap) {
             refused += !o.ok();
             continue;  // it may start all the same: with a shorter context
           }
@@ -96,15 +99,18 @@ TEST(PublishedPlans, StayWithinAMachine) {
   for (const Published& m : published())
     for (const int64_t machine : {8, 16, 24, 32, 64, 128, 512}) {
       const int64_t left = machine * kGib - m.weights;
-      const EngineOptions asked = serving(Device::kCpu, true, m.mtp, KvCacheType::kAuto);
-      if (left < 2 * least(asked, m)) continue;
-      const auto o = resolve(asked, m.config, {.host = left});
+      const EngineOptions asked = serving(Device::kCpu, true, KvCacheType::kAuto);
+      if (left < 2 * least(asked, true, m)) continue;
+      const auto o = resolve(asked, m.config, {.host = left}, m.mtp);
       const std::string told = fmt::format("{} in {} GiB", m.name, machine);
       ASSERT_TRUE(o.ok()) << told << ": " << o.error().message;
       const MemoryShares s = memory_shares(*o, m.config, {.host = left}).value();
       const StepCost cost = step_cost(*o, m.config).value();
-      EXPECT_LE(s.steps + s.states + s.saved_states + s.kv + o->window_blocks(m.config) * cost.window_block, left)
-          << told;
+      const PoolCounts units = o->wanted_units(cost.pools);
+      int64_t windows = 0;
+      for (size_t i = 0; i < units.size(); ++i)
+        if (cost.pools[i].is_window()) windows += units[i] * cost.pools[i].bytes;
+      EXPECT_LE(s.steps + s.states + s.saved_states + s.kv + windows, left) << told;
       EXPECT_GE(o->context, std::min<int64_t>(4096, m.config.context_length)) << told;
     }
 }

@@ -90,12 +90,12 @@ TEST(CudaLoad, DefaultsHoldWhatTheyPromise) {
   o.prefix_cache = true;
   const auto engine = Engine::create(tiny(0), o);
   ASSERT_TRUE(engine.ok()) << engine.error().message;
-  const EngineOptions& got = (*engine)->options();
+  const EnginePlan& got = (*engine)->plan();
   std::printf("%s\n", (*engine)->capacity().c_str());
   EXPECT_EQ(got.max_sequences, 256);
   EXPECT_EQ(got.max_batch_tokens, 2048);
   (*engine)->step();  // publishes counts
-  EXPECT_GE((*engine)->stats().blocks_total * kBlockTokens, got.context * got.max_sequences);
+  EXPECT_GE((*engine)->stats().pools[kKvPool].total() * kBlockTokens, got.context * got.max_sequences);
 }
 
 // The driver refuses a launch in the middle of a run: those that run hear "internal error", and the engine goes on.

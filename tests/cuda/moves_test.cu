@@ -3,6 +3,7 @@
 
 #include "cuda/support.h"
 #include "engine/cuda_moves.h"
+#include "support/cache_bytes.h"
 
 namespace quire::cuda_test {
 namespace {
@@ -29,12 +30,12 @@ class CudaMovesTest : public testing::Test {
                         .value_dim = 128,
                         .key_heads = 2,
                         .key_dim = 128}};
-    const auto bytes = CacheViews::bytes(shape_, {kBlocks, kSlots});
+    const auto bytes = CacheViews::bytes(shape_, shape_.counts(kBlocks, kSlots));
     ASSERT_TRUE(bytes);
-    block_bytes_ = *shape_.block_bytes();
+    block_bytes_ = test::unit_bytes(shape_, "kv");
     ASSERT_TRUE(context_.create().ok());
     caches_.emplace(static_cast<size_t>(*bytes));
-    views_ = CacheViews(shape_, caches_->data(), {kBlocks, kSlots});
+    views_ = CacheViews(shape_, caches_->data(), shape_.counts(kBlocks, kSlots));
     pages_ = cuda::Memory::create(cuda::Memory::Where::kPinned, kPages * block_bytes_, "pages").value();
     const Status created = moves_.create();
     ASSERT_TRUE(created.ok()) << created.error().message;
@@ -46,7 +47,7 @@ class CudaMovesTest : public testing::Test {
     if (end_ != nullptr) cudaEventDestroy(end_);
   }
 
-  std::byte* block(int32_t b) const { return views_.blocks().bytes_at(0) + b * block_bytes_; }
+  std::byte* block(int32_t b) const { return views_.units(kKvPool).bytes_at(0) + b * block_bytes_; }
   // A slow step before, which writes the last of one sequence's two blocks (1, 2) and reads the other.
   void enqueue_step_before() {
     slow_write<<<1, 256, 0, context_.stream>>>(block(2), block_bytes_, 99, kLong);
@@ -132,8 +133,8 @@ TEST_F(CudaMovesTest, WhatFollowsInTheStreamWaitsForThem) {
 }
 
 TEST_F(CudaMovesTest, TakePiecesOfStates) {
-  const int64_t state = *shape_.state_bytes();
-  std::byte* const slots = views_.slots().bytes_at(0);
+  const int64_t state = test::unit_bytes(shape_, "state");
+  std::byte* const slots = views_.states().bytes_at(0);
   CUDA_OK(cudaMemset(slots, 42, static_cast<size_t>(state)));
   CUDA_OK(cudaMemset(slots + state, 0, static_cast<size_t>(state)));
   CUDA_OK(cudaDeviceSynchronize());  // moves are enqueued in streams that do not wait for the default one

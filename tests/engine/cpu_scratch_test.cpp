@@ -49,10 +49,10 @@ TEST(CpuScratch, NoStepTakesMoreThanTheLargest) {
           EngineOptions o{.threads = threads, .context = 512, .max_sequences = sequences, .max_batch_tokens = rows};
           o.kv_cache = kv;
           o.arithmetic = threads == 2 ? Arithmetic::kLatency : Arithmetic::kThroughput;
-          o = std::move(resolve(o, model->model->config(), {})).value();
-          const auto backend = StepBackend::create(model, o, std::make_unique<CpuDevice>(model, o)).value();
+          const EnginePlan plan = resolve(o, model->model->config()).value();
+          const auto backend = StepBackend::create(model, plan, std::make_unique<CpuDevice>(model, plan)).value();
           for (int i = 0; i < 60; ++i)
-            ASSERT_LE(scratch_of_random_step(*backend, o.context, rng), backend->largest_scratch())
+            ASSERT_LE(scratch_of_random_step(*backend, plan.context, rng), backend->largest_scratch())
                 << name << ", " << threads << " threads, " << sequences << " sequences, step " << i;
         }
     }

@@ -5,6 +5,7 @@
 
 #include "engine/engine.h"
 #include "model/memory.h"
+#include "support/cache_bytes.h"
 
 namespace quire {
 namespace {
@@ -17,14 +18,14 @@ class DefaultContext : public testing::Test {
     config_ = (*loaded)->model->config();
     config_.context_length = INT32_MAX;  // as a file may say
   }
-  EngineOptions options(int64_t memory, EngineOptions o = {}) const {
+  EnginePlan options(int64_t memory, EngineOptions o = {}) const {
     o.threads = 1;
-    Result<EngineOptions> resolved = resolve(std::move(o), config_, {.host = memory});
+    Result<EnginePlan> resolved = resolve(std::move(o), config_, {.host = memory});
     EXPECT_TRUE(resolved.ok()) << resolved.error().message;
     return std::move(resolved).value();
   }
-  int64_t kv_bytes(const EngineOptions& o) const {
-    return *cache_shape(config_, activation_type(o.device), o.kv_cache).block_bytes() * o.kv_blocks();
+  int64_t kv_bytes(const EnginePlan& o) const {
+    return test::unit_bytes(cache_shape(config_, activation_type(o.device), o.kv_cache), "kv") * o.kv_blocks();
   }
   ModelConfig config_;
 };
@@ -32,10 +33,11 @@ class DefaultContext : public testing::Test {
 TEST_F(DefaultContext, IsWhatMemoryAllows) {
   for (const int64_t memory : {int64_t{1} << 30, int64_t{1} << 33})
     for (const int32_t sequences : {1, 16, 1024}) {
-      const EngineOptions o =
+      const EnginePlan o =
           options(memory, {.max_sequences = sequences, .max_batch_tokens = 2048, .prefix_cache = true});
       const int64_t tables = int64_t{o.kv_blocks()} * 4 * sequences,
-                    states = *o.cache_shape(config_).state_bytes() * o.state_slots(config_);
+                    states =
+                        test::unit_bytes(o.cache_shape(config_), "state") * (o.max_sequences + o.state_checkpoints);
       EXPECT_LE(kv_bytes(o) + tables + states, memory) << sequences;
       EXPECT_GT(kv_bytes(o) + tables + states, memory / 2) << sequences;
       EXPECT_LE(o.context, o.kv_tokens);
@@ -48,17 +50,17 @@ TEST_F(DefaultContext, IsLongerWithWindows) {
   EngineOptions asked;
   asked.prefix_cache = true;
   std::fill(config_.mixers.begin(), config_.mixers.end(), Mixer::kAttention);
-  const EngineOptions without = options(memory, asked);
+  const EnginePlan without = options(memory, asked);
   config_.attention.window = 256;
   std::fill(config_.mixers.begin() + 1, config_.mixers.end(), Mixer::kWindowAttention);
-  const EngineOptions with = options(memory, asked);
-  ASSERT_TRUE(with.windows_apart(config_));
+  const EnginePlan with = options(memory, asked);
+  const CachePools pools = with.cache_shape(config_).pools().value();
+  ASSERT_EQ(pools.size(), 2u);
   EXPECT_GT(with.context, without.context);
-  const CacheShape shape = with.cache_shape(config_);
-  const int64_t windows = *shape.window_block_bytes() * with.window_blocks(config_);
-  EXPECT_LE(*shape.block_bytes() * with.kv_blocks() + windows, memory);
+  const PoolCounts units = with.wanted_units(pools);
+  EXPECT_LE(pools[0].bytes * units[0] + pools[1].bytes * units[1], memory);
   EXPECT_LT(with.state_checkpoints, 64) << "as many places as memory is left for";
-  EXPECT_GE(with.window_blocks(config_), 16 * with.window_needs(config_).sequence);
+  EXPECT_GE(units[1], 16 * with.window_needs(pools[1]).sequence);
   EXPECT_EQ(options(int64_t{1} << 40, {.context = 8192, .prefix_cache = true}).state_checkpoints, 64);
 }
 

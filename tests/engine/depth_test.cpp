@@ -168,7 +168,7 @@ TEST(DepthDeathTest, TheGuardedMemoryCannotBeRead) {
   EXPECT_EXIT(
       {
         const ModelPtr model = tiny("tiny-qwen35moe");
-        const EngineOptions resolved = std::move(resolve(options(1), model->model->config())).value();
+        const EnginePlan resolved = std::move(resolve(options(1), model->model->config())).value();
         const auto backend = std::move(make_protected_backend(model, resolved)).value();
         read_protected(*backend);
         std::exit(0);

@@ -165,7 +165,7 @@ TEST_F(EngineTest, RecordsSayWhoWaitsAndWhy) {
   EXPECT_EQ(records[0].admitted, 1);
   EXPECT_EQ(records[0].waiting, 2);
   EXPECT_EQ(deferred(records[0], Deferral::kSharedPrefix), 2) << "they begin as the first one does";
-  EXPECT_EQ(records[0].blocks_used, 8);
+  EXPECT_EQ(records[0].pools[kKvPool].used, 8);
   EXPECT_EQ(records[1].admitted, 0);
   EXPECT_EQ(deferred(records[1], Deferral::kPlaces), 2);
   EXPECT_EQ(records.back().waiting, 0);

@@ -22,7 +22,7 @@ class LateDevice final : public CpuDevice {
 };
 
 Result<std::unique_ptr<ComputeDevice>> make_late(const std::shared_ptr<const LoadedModel>& model,
-                                                 const EngineOptions& options) {
+                                                 const EnginePlan& options) {
   return std::unique_ptr<ComputeDevice>(std::make_unique<LateDevice>(model, options));
 }
 

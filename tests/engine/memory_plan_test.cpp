@@ -65,8 +65,8 @@ GpuMemory memory(double gib, double weights_gib) {
   const auto bytes = [](double g) { return static_cast<int64_t>(g * kGib); };
   return {.total = bytes(gib), .used = bytes(weights_gib + 0.5), .weights = bytes(weights_gib)};
 }
-Result<EngineOptions> plan(EngineOptions o, const ModelConfig& c, const GpuMemory& m) {
-  return plan_memory(std::move(o), c, {.gpu = m});
+Result<EnginePlan> plan(EngineOptions o, const ModelConfig& c, const GpuMemory& m) {
+  return plan_memory(EnginePlan{std::move(o)}, c, {.gpu = m});
 }
 EngineOptions serving() {
   EngineOptions o{.device = Device::kCuda};
@@ -75,18 +75,18 @@ EngineOptions serving() {
 }
 
 // What is planned fits, whatever the card: places, a context, and something for every sequence.
-void expect_sane(const EngineOptions& o, const ModelConfig& c, const GpuMemory& m) {
+void expect_sane(const EnginePlan& o, const ModelConfig& c, const GpuMemory& m) {
   const StepCost cost = std::move(step_cost(o, c)).value();
   const auto cap = static_cast<int64_t>(static_cast<double>(m.total) * o.gpu_memory_utilization);
-  const int64_t fixed = m.used + cost.steps(o) + o.max_sequences * cost.state;
-  const int64_t context = (o.context + kBlockTokens - 1) / kBlockTokens * cost.kv_block;
+  const int64_t fixed = m.used + cost.steps(o) + o.max_sequences * cost.state();
+  const int64_t context = (o.context + kBlockTokens - 1) / kBlockTokens * cost.kv_block();
   EXPECT_LE(fixed + context, cap);
   EXPECT_GE(o.decode_parts, attention_parts(o.context));
   EXPECT_GE(o.max_batch_tokens, o.max_sequences);
   EXPECT_GE(o.kv_tokens, o.context);
   EXPECT_TRUE(o.kv_is_bound);
   if (o.max_sequences > 1) {
-    EXPECT_GE((cap - fixed) / cost.kv_block * kBlockTokens, o.max_sequences * 512);
+    EXPECT_GE((cap - fixed) / cost.kv_block() * kBlockTokens, o.max_sequences * 512);
   }
 }
 
@@ -96,7 +96,7 @@ TEST(GpuPlan, DefaultsOfCardsAndModels) {
     double weights;         // GiB
     const char* wanted[5];  // of each card: "sequences of context, steps" or why not
   };
-  const auto told = [](const Result<EngineOptions>& r) {
+  const auto told = [](const Result<EnginePlan>& r) {
     if (!r.ok()) return std::string("no");
     return fmt::format("{} of {}, {}", r->max_sequences, r->context, r->max_batch_tokens);
   };
@@ -127,7 +127,7 @@ TEST(GpuPlan, DefaultsOfCardsAndModels) {
 TEST(GpuPlan, KeepsWhatIsAskedFor) {
   EngineOptions o = serving();
   o.context = 5000, o.max_sequences = 7, o.max_batch_tokens = 100, o.kv_tokens = 50000;
-  const EngineOptions got = plan(o, hybrid_moe(), memory(79.1, 21.4)).value();
+  const EnginePlan got = plan(o, hybrid_moe(), memory(79.1, 21.4)).value();
   EXPECT_EQ(got.context, 5000);
   EXPECT_EQ(got.max_sequences, 7);
   EXPECT_EQ(got.max_batch_tokens, 100);
@@ -150,7 +150,7 @@ TEST(GpuPlan, WhatIsLeftOpenFollowsWhatIsAskedFor) {
   // Less of the card, less of everything.
   o = serving();
   o.gpu_memory_utilization = 0.4;
-  const EngineOptions less = plan(o, hybrid_moe(), memory(79.1, 21.4)).value();
+  const EnginePlan less = plan(o, hybrid_moe(), memory(79.1, 21.4)).value();
   EXPECT_LT(less.max_sequences, 256);
   EXPECT_LT(less.context, 262144);
 }
@@ -178,24 +178,24 @@ TEST(GpuPlan, SaysWithNumbersWhatDoesNotFit) {
 TEST(GpuPlan, TakesWhatFits) {
   EngineOptions o = serving();
   o.max_sequences = 1024, o.max_batch_tokens = 2048;
-  const EngineOptions fewer = plan(o, hybrid_moe(), memory(79.1, 21.4)).value();
+  const EnginePlan fewer = plan(o, hybrid_moe(), memory(79.1, 21.4)).value();
   EXPECT_LT(fewer.max_sequences, 700);
   EXPECT_GT(fewer.max_sequences, 400);
-  const StepCost cost = step_cost(serving(), hybrid_moe()).value();
+  const StepCost cost = step_cost(EnginePlan{serving()}, hybrid_moe()).value();
   for (const int64_t more : {2, 5, 20}) {
     EngineMemory has{.gpu = memory(79.1, 21.4)};
     int asked = 0;
-    has.step_bytes = [&](const EngineOptions& e) -> Result<int64_t> { return ++asked, more * cost.steps(e); };
-    const EngineOptions got = plan_memory(serving(), hybrid_moe(), has).value();
-    EXPECT_LE(more * cost.steps(got) + has.gpu.used + got.max_sequences * cost.state, 0.9 * 79.1 * kGib);
+    has.step_bytes = [&](const EnginePlan& e) -> Result<int64_t> { return ++asked, more * cost.steps(e); };
+    const EnginePlan got = plan_memory(EnginePlan{serving()}, hybrid_moe(), has).value();
+    EXPECT_LE(more * cost.steps(got) + has.gpu.used + got.max_sequences * cost.state(), 0.9 * 79.1 * kGib);
     EXPECT_LE(asked, 60);
     if (more == 2) {
       EXPECT_EQ(got.context, 262144) << "sequences go first";
     }
   }
   EngineMemory none{.gpu = memory(79.1, 21.4),
-                    .step_bytes = [](const EngineOptions&) -> Result<int64_t> { return 60 * kGib; }};
-  EXPECT_FALSE(plan_memory(serving(), hybrid_moe(), none).ok());
+                    .step_bytes = [](const EnginePlan&) -> Result<int64_t> { return 60 * kGib; }};
+  EXPECT_FALSE(plan_memory(EnginePlan{serving()}, hybrid_moe(), none).ok());
 }
 
 // Partial results of attention do not grow with sequences times context: a full pool's keys have room, and more.
@@ -208,14 +208,14 @@ TEST(GpuPlan, DraftsCostLittle) {
       o.depth = 2;
       if (drafts) o.speculative.mode = Speculative::kLookup;
       const GpuMemory m = memory(79.1, weights);
-      const EngineOptions got = plan(o, model, m).value();
+      const EnginePlan got = plan(o, model, m).value();
       expect_sane(got, model, m);
       const StepCost cost = step_cost(got, model).value();
       left[drafts] =
-          static_cast<int64_t>(0.9 * 79.1 * kGib) - m.used - cost.steps(got) - got.max_sequences * cost.state;
+          static_cast<int64_t>(0.9 * 79.1 * kGib) - m.used - cost.steps(got) - got.max_sequences * cost.state();
       EXPECT_EQ(got.context, model.context_length);
       EXPECT_GE(got.max_sequences, 112) << model.name;
-      const int64_t pool = left[drafts] / cost.kv_block * kBlockTokens;
+      const int64_t pool = left[drafts] / cost.kv_block() * kBlockTokens;
       EXPECT_GE(got.decode_parts, attention_parts(pool) + got.max_sequences) << "everybody of a full pool";
     }
     EXPECT_GE(static_cast<double>(left[1]), 0.95 * static_cast<double>(left[0])) << model.name;
@@ -223,17 +223,17 @@ TEST(GpuPlan, DraftsCostLittle) {
 }
 
 TEST(CpuPlan, LeavesRoomWhereThereIsLittle) {
-  const auto taken = [](const EngineOptions& o, const ModelConfig& c) {
+  const auto taken = [](const EnginePlan& o, const ModelConfig& c) {
     const StepCost cost = step_cost(o, c).value();
-    return cost.steps(o) + (o.max_sequences + (o.prefix_cache ? o.state_checkpoints : 0)) * cost.state +
-           o.kv_blocks() * cost.kv_block;
+    return cost.steps(o) + (o.max_sequences + (o.prefix_cache ? o.state_checkpoints : 0)) * cost.state() +
+           o.kv_blocks() * cost.kv_block();
   };
   EngineOptions asked;
   asked.prefix_cache = true;
   for (const ModelConfig& model : {hybrid_dense(), hybrid_moe(), dense_8b(), tiny()})
     for (const double gib : {3.0, 4.0, 6.0, 8.0, 16.0, 48.0, 500.0}) {
       const auto host = static_cast<int64_t>(gib * kGib);
-      const EngineOptions o = resolve(asked, model, {.host = host}).value();
+      const EnginePlan o = resolve(asked, model, {.host = host}).value();
       EXPECT_LE(taken(o, model), host - host / 16) << model.name << " in " << gib;
       EXPECT_GE(o.context, std::min<int64_t>(model.context_length, 4096));
       EXPECT_GE(o.kv_tokens, o.context);
@@ -246,23 +246,23 @@ TEST(CpuPlan, LeavesRoomWhereThereIsLittle) {
   // A small model in a container of 100 MiB, of which its file and the program have half.
   ModelConfig small = tiny();
   small.context_length = 32768;
-  const EngineOptions o = resolve(asked, small, {.host = 50 << 20}).value();
+  const EnginePlan o = resolve(asked, small, {.host = 50 << 20}).value();
   EXPECT_LE(taken(o, small), 50 << 20);
   EXPECT_GE(o.context, 4096);
   // What the host's memory is asked for besides is not planned twice.
   asked.prefix_host_bytes = 4 * kGib;
-  const EngineOptions less = resolve(asked, dense_8b(), {.host = 8 * kGib}).value();
+  const EnginePlan less = resolve(asked, dense_8b(), {.host = 8 * kGib}).value();
   EXPECT_LT(less.prefix_host_bytes, 2 * kGib);
   EXPECT_LE(taken(less, dense_8b()) + less.prefix_host_bytes, 7 * kGib);
 }
 
 TEST(GpuPlan, ResolveLeavesNothingOpen) {
-  const EngineOptions gpu = resolve(serving(), hybrid_moe(), {.gpu = memory(79.1, 21.4)}).value();
+  const EnginePlan gpu = resolve(serving(), hybrid_moe(), {.gpu = memory(79.1, 21.4)}).value();
   EXPECT_EQ(gpu.state_checkpoints, 4 * gpu.max_sequences);
   EXPECT_EQ(gpu.depth, 2);
   EngineOptions on_cpu;
   on_cpu.prefix_cache = true;
-  const EngineOptions cpu = resolve(on_cpu, dense_8b(), {.host = 64 * kGib}).value();
+  const EnginePlan cpu = resolve(on_cpu, dense_8b(), {.host = 64 * kGib}).value();
   EXPECT_EQ(cpu.max_sequences, 16);
   EXPECT_EQ(cpu.max_batch_tokens, 512);
   EXPECT_EQ(cpu.kv_tokens, 65536);
@@ -288,15 +288,16 @@ TEST(GpuPlan, WindowsLeaveRoomForLongerContexts) {
     EngineOptions o = serving();
     o.depth = 2;
     const GpuMemory m = memory(gib, 12.8);
-    const EngineOptions got = plan(o, gpt_oss_20b(), m).value(), before = plan(o, all, m).value();
+    const EnginePlan got = plan(o, gpt_oss_20b(), m).value(), before = plan(o, all, m).value();
     expect_sane(got, gpt_oss_20b(), m);
     EXPECT_GE(got.context, before.context);
     EXPECT_GE(got.max_sequences, before.max_sequences);
-    const WindowNeeds n = got.window_needs(gpt_oss_20b());
+    const CachePoolSpec windows = step_cost(got, gpt_oss_20b()).value().pools.at(1);
+    const WindowNeeds n = got.window_needs(windows);
     EXPECT_EQ(n.sequence, 10);
     EXPECT_EQ(n.steps, 2 * got.max_batch_tokens / 16);
     EXPECT_EQ(n.place, 8);
-    EXPECT_EQ(step_cost(got, gpt_oss_20b()).value().window_block, 16 * 12 * 2 * 8 * 64 * 2);
+    EXPECT_EQ(windows.bytes, 16 * 12 * 2 * 8 * 64 * 2);
   }
 }
 
@@ -309,6 +310,47 @@ TEST(GpuPlan, WindowBlocksAreForThoseWhoRunAndThenForTheCache) {
   EXPECT_EQ(window_pool(n, 256, 1024, 400, 1, 100), 266 + 33) << "one sequence can always run";
   EXPECT_EQ(window_pool(n, 256, 1024, 300, 1, 100), 0) << "or nothing fits";
   EXPECT_EQ(window_pool({}, 256, 1024, 4000, 1, 100), 0);
+}
+
+// States first, then windows, each as their sequences need, and the rest for all else.
+TEST(GpuPlan, UnitsShareWhatIsLeft) {
+  EnginePlan plan;
+  plan.context = 4096, plan.max_sequences = 8, plan.max_batch_tokens = 64, plan.depth = 1, plan.kv_tokens = 1 << 20;
+  plan.prefix_cache = true, plan.state_checkpoints = 32, plan.kv_is_bound = true;
+  const CachePools pools = {{.name = "kv", .bytes = 1000},
+                            {.name = "window_128", .bytes = 500, .window = 128},
+                            {.name = "window_1024", .bytes = 500, .window = 1024},
+                            {.name = "state", .unit = CachePoolSpec::Unit::kSequence, .bytes = 10000}};
+  const WindowNeeds shorter = plan.window_needs(pools[1]), longer = plan.window_needs(pools[2]);
+  EXPECT_EQ(shorter.sequence, 10);
+  EXPECT_EQ(longer.sequence, 66);
+  EXPECT_EQ(plan.window_needs(pools[0]).least() + plan.window_needs(pools[3]).least(), 0);
+  for (const int64_t bytes : {700'000, 1'000'000, 3'000'000, 100'000'000}) {
+    SCOPED_TRACE(bytes);
+    const UnitsWithin u = units_within(plan, pools, bytes);
+    ASSERT_TRUE(u.fits);
+    ASSERT_EQ(u.counts.size(), 4u);
+    EXPECT_GE(u.counts[0], 256) << "one context";
+    EXPECT_GE(u.counts[1], shorter.least());
+    EXPECT_GE(u.counts[2], longer.least());
+    EXPECT_GE(u.counts[3], 8);
+    int64_t taken = 1000 * int64_t{u.counts[0]} + 10000 * int64_t{u.counts[3]};
+    for (const size_t w : {1, 2}) taken += 500 * (int64_t{u.counts[w]} + 1);
+    EXPECT_LE(taken, bytes);
+    if (bytes == 100'000'000) {
+      EXPECT_EQ(u.counts[1], 8 * shorter.sequence + shorter.steps + 32 * shorter.place);
+      EXPECT_EQ(u.counts[2], 8 * longer.sequence + longer.steps + 32 * longer.place);
+      EXPECT_EQ(u.counts[3], 8 + 32);
+      EXPECT_EQ(u.counts[0], 65536) << "as many as kv_tokens";
+    }
+  }
+  const UnitsWithin none = units_within(plan, pools, 300'000);
+  EXPECT_FALSE(none.fits);
+  EXPECT_EQ(none.least_tokens, 4096);
+  EXPECT_EQ(none.least_bytes, 256 * 1000 + 500 * (shorter.least() + longer.least()));
+  // Windows that hold the whole context need nothing.
+  plan.context = 1024;
+  EXPECT_EQ(plan.window_needs(pools[2]).least(), 0);
 }
 
 TEST(GpuPlan, SavedStatesTakeAQuarterAndLeaveAContext) {

@@ -115,7 +115,7 @@ TEST_P(PrefixFile, WhatIsFoundAfterARestartIsTheSameBits) {
     EXPECT_EQ(read.states, kept.states);
     EXPECT_EQ(read.skipped, 0);
     EXPECT_TRUE(engine->check().ok());
-    EXPECT_EQ(engine->stats().blocks_cached, 4 * kept.chunks);
+    EXPECT_EQ(engine->stats().pools[kKvPool].cached, 4 * kept.chunks);
     for (size_t i = 0; i < prompts.size(); ++i) {
       const Heard h = run(*engine, prompts[i]);
       EXPECT_EQ(h.cached, 320);
@@ -241,7 +241,7 @@ TEST_P(PrefixFile, IsOfNoUseToOthers) {
     ASSERT_FALSE(read.ok());
     EXPECT_EQ(read.error().fault, Fault::kModelFile);
     EXPECT_THAT(read.error().message, HasSubstr("written by another engine"));
-    EXPECT_EQ(engine->stats().blocks_cached, 0);
+    EXPECT_EQ(engine->stats().pools[kKvPool].cached, 0);
   }
   // One bit of the last block, or of a state: everything before it is given up again.
   std::string bytes = read_whole_file(path_);
@@ -249,8 +249,8 @@ TEST_P(PrefixFile, IsOfNoUseToOthers) {
   std::ofstream(path_, std::ios::binary) << bytes;
   const auto engine = make();
   EXPECT_THAT(engine->load_prefixes(path_).error().message, HasSubstr("damaged: the checksum of record 2 is wrong"));
-  EXPECT_EQ(engine->stats().blocks_cached, 0);
-  EXPECT_EQ(engine->stats().states_saved, 0);
+  EXPECT_EQ(engine->stats().pools[kKvPool].cached, 0);
+  for (const PoolUse& pool : engine->stats().pools) EXPECT_EQ(pool.cached, 0) << pool.name;
   EXPECT_TRUE(engine->check().ok());
   EXPECT_EQ(run(*engine, random_tokens(1, 200)).cached, 0);
 }

@@ -6,6 +6,7 @@
 #include <random>
 
 #include "engine/engine.h"
+#include "support/cache_bytes.h"
 #include "support/golden.h"
 #include "support/protected_backend.h"
 #include "support/tiny_models.h"
@@ -171,8 +172,9 @@ EngineOptions options_of(const ModelPtr& model, const Setting& s, int64_t contex
   o.state_checkpoints = s.states;
   o.kv_cache = s.kv;
   const CacheShape shape = model->model->cache_shape(Device::kCpu, s.kv);
-  o.swap_bytes = s.host_blocks * *shape.block_bytes();
-  o.prefix_host_bytes = s.pages * *shape.block_bytes() + s.host_states * (*shape.state_bytes() + *shape.block_bytes());
+  const int64_t block = unit_bytes(shape, "kv"), state = unit_bytes(shape, "state");
+  o.swap_bytes = s.host_blocks * block;
+  o.prefix_host_bytes = s.pages * block + s.host_states * (state + block);
   o.first_token_threshold = s.first_tokens;
   o.patience_steps = 20;
   o.shuffle_blocks = 7;

@@ -374,20 +374,23 @@ INSTANTIATE_TEST_SUITE_P(
                 {4}}),
     [](const auto& literal) { return std::to_string(literal.index); });
 
-// Whoever runs has its windows set aside, and nobody passes one whose windows do not fit.
+// Whoever runs has its windows set aside, of each pool, and nobody passes one whose windows do not fit.
 TEST(Scheduler, AdmitsAsManyAsThereAreWindowsFor) {
   const auto windows = [](ScheduledSequence s, int32_t blocks) {
-    s.windows = blocks;
+    s.windows = {blocks, 2 * blocks};
     return s;
   };
   SchedulerState now = state({}, {windows(fresh(1, 5), 3), windows(fresh(2, 5), 4), windows(fresh(3, 5), 1)});
-  const auto admitted = [&](int32_t free) {
-    now.free_windows = free;
+  const auto admitted = [&](int32_t free, int32_t of_others = 100) {
+    now.free_windows = {free, of_others};
     return std::ssize(plan_step(now, limits(64, 4)).admit);
   };
   EXPECT_EQ(admitted(8), 3);
   EXPECT_EQ(admitted(7), 2);
   EXPECT_EQ(admitted(6), 1);
+  EXPECT_EQ(admitted(8, 16), 3);
+  EXPECT_EQ(admitted(8, 15), 2);
+  EXPECT_EQ(admitted(100, 5), 0);
   EXPECT_EQ(admitted(2), 0);
   EXPECT_EQ(plan_step(now, limits(64, 4)).stop, AdmissionStop::kBlocks);
 }

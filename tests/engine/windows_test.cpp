@@ -44,14 +44,14 @@ class Windows : public testing::TestWithParam<const char*> {
     int64_t most = 0;
     while (engine.busy()) {
       engine.step();
-      most = std::max(most, engine.stats().windows_used);
+      most = std::max<int64_t>(most, engine.stats().pools[1].used);
       const Status books = engine.check();
       EXPECT_TRUE(books.ok()) << books.error().message;
       if (!books.ok()) break;
     }
     return most;
   }
-  WindowNeeds needs(const Engine& engine) const { return engine.options().window_needs(model_->model->config()); }
+  static WindowNeeds needs(const Engine& engine) { return engine.plan().window_needs(engine.pools().at(1)); }
 
   ModelPtr model_ = tiny(GetParam());
 };
@@ -70,13 +70,13 @@ TEST_P(Windows, ALongSequenceHoldsAWindowAndTheRowsInFlight) {
     int32_t in_prompt = 0, in_answer = 0;  // in use while a step is computed
     engine->observe_steps([&](const StepRecord& r) {
       int32_t& most = r.prompt_rows > 0 ? in_prompt : in_answer;
-      most = std::max(most, r.window_blocks_used);
+      most = std::max(most, r.pools[1].used);
     });
     Heard heard;
     engine->submit(request(tokens(800, 1), 200), listener(heard)).value();
     const int64_t between = most_used(*engine);
     EXPECT_EQ(heard.tokens.size(), 200u);
-    EXPECT_EQ(engine->stats().windows_total, n.least());
+    EXPECT_EQ(engine->stats().pools[1].total(), n.least());
     EXPECT_LT(n.least(), (800 + 200) / 16 / 2);
     EXPECT_GE(in_prompt, 64 / 16 + 2) << "a chunk and a window";
     EXPECT_LE(in_prompt, n.least());
@@ -162,13 +162,13 @@ TEST_P(Windows, WhoHasNoWindowSetAsideWaits) {
   std::vector<Heard> heard(40);
   for (size_t i = 0; i < heard.size(); ++i)
     engine->submit(request(tokens(10, static_cast<int32_t>(i)), 100), listener(heard[i])).value();
-  const int64_t used = most_used(*engine), total = engine->stats().windows_total;
+  const int64_t used = most_used(*engine), total = engine->stats().pools[1].total();
   EXPECT_LE(used, total);
   EXPECT_EQ(running, (total - n.steps) / n.sequence) << "as many as there are windows for";
   EXPECT_LT(running, 40);
   EXPECT_GT(waited_for_blocks, 0);
   for (const Heard& h : heard) EXPECT_EQ(h.tokens.size(), 100u);
-  EXPECT_EQ(engine->stats().windows_used, 0);
+  EXPECT_EQ(engine->stats().pools[1].used, 0);
 }
 
 TEST_P(Windows, StayInTheSameBlocksWhereNoSequenceIsLonger) {
@@ -177,8 +177,8 @@ TEST_P(Windows, StayInTheSameBlocksWhereNoSequenceIsLonger) {
   const auto engine = std::move(Engine::create(model_, o)).value();
   Heard heard;
   engine->submit(request(tokens(20, 1), 20), listener(heard)).value();
+  EXPECT_EQ(engine->pools().size(), 1u);
   EXPECT_EQ(most_used(*engine), 0);
-  EXPECT_EQ(engine->stats().windows_total, 0);
   EXPECT_EQ(heard.ends, 1);
 }
 

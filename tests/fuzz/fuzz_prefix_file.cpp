@@ -14,7 +14,7 @@
 namespace quire {
 namespace {
 
-constexpr size_t kBlock = 16, kState = 48, kWindow = 16, kHead = 128, kSum = 16;
+constexpr size_t kBlock = 16, kState = 48, kWindow = 16, kHead = 128, kPoolHead = 32, kSum = 16;
 constexpr size_t kRecord = 40 + 4 * kChunkTokens + kChunkBlocks * kBlock;
 
 void require(bool ok, const char* what) {
@@ -25,17 +25,21 @@ void require(bool ok, const char* what) {
 
 class Memory : public CacheMemory {
  public:
-  Status read(CachePool, std::span<const int32_t>, std::span<std::byte> to) override {
+  explicit Memory(const CachePools& pools) : pools_(pools) {}
+  Status read(int, std::span<const int32_t>, std::span<std::byte> to) override {
     std::memset(to.data(), 1, to.size());
     return {};
   }
-  Status write(CachePool pool, std::span<const int32_t> entries, std::span<const std::byte> from) override {
-    require(pool != CachePool::kPages, "there are no pages of the host");
-    const size_t each = pool == CachePool::kStates ? kState : pool == CachePool::kWindows ? kWindow : kBlock;
-    require(from.size() == entries.size() * each, "entries are whole");
-    for (const int32_t e : entries) require(e >= 0 || pool == CachePool::kWindows, "an entry is one");
+  Status write(int pool, std::span<const int32_t> units, std::span<const std::byte> from) override {
+    require(pool != kHostPages, "there are no pages of the host");
+    const CachePoolSpec& of = pools_[static_cast<size_t>(pool)];
+    require(from.size() == units.size() * static_cast<size_t>(of.bytes), "units are whole");
+    for (const int32_t u : units) require(u >= 0 || of.is_window(), "a unit is one");
     return {};
   }
+
+ private:
+  const CachePools& pools_;
 };
 
 void seal(std::string& file, size_t from, size_t said) {
@@ -47,15 +51,18 @@ void seal(std::string& file, size_t from, size_t said) {
 
 // Head, then records as long as their flags say.
 void seal_all(std::string& file) {
-  uint32_t fingerprint = 0;
+  uint32_t fingerprint = 0, pools = 0;
   if (file.size() < kHead) return;
   std::memcpy(&fingerprint, file.data() + 20, sizeof fingerprint);
-  if (fingerprint > 4096) return;
-  seal(file, 0, kHead + fingerprint);
-  for (size_t at = kHead + fingerprint + kSum; at + kRecord + kSum <= file.size();) {
-    uint32_t flags = 0;
-    std::memcpy(&flags, file.data() + at + 16, sizeof flags);
-    const size_t said = kRecord + (flags % 2 == 1 ? kState : 0) + (flags > 1 ? kChunkBlocks * kWindow : 0);
+  std::memcpy(&pools, file.data() + 24, sizeof pools);
+  if (fingerprint > 4096 || pools > kMostPools) return;
+  const size_t said_of_all = kHead + pools * kPoolHead + fingerprint;
+  seal(file, 0, said_of_all);
+  for (size_t at = said_of_all + kSum; at + kRecord + kSum <= file.size();) {
+    uint32_t parts = 0;
+    std::memcpy(&parts, file.data() + at + 16, sizeof parts);
+    const bool windows = pools == 3 && (parts >> 4 & 0xf) != 0, state = parts >> (4 * (pools - 1)) != 0 && pools > 1;
+    const size_t said = kRecord + (windows ? kChunkBlocks * kWindow : 0) + (state ? kState : 0);
     seal(file, at, said);
     at += said + kSum;
   }
@@ -69,14 +76,17 @@ void run(const std::string& path, int32_t blocks, int32_t states, int32_t window
   BlockPool pool(blocks);
   StatePool slots(std::max(0, states));
   BlockPool window_pool(windows);
-  PrefixCache cache(pool, slots, states, nullptr, {.blocks = windows > 0 ? &window_pool : nullptr, .tokens = 40});
-  Memory memory;
+  CachePools pools = {{.name = "kv", .bytes = kBlock}};
+  std::vector<PrefixCache::Windows> of_windows;
+  if (windows > 0) {
+    pools.push_back({.name = "window", .bytes = kWindow, .window = 40});
+    of_windows.push_back({&window_pool, 40});
+  }
+  if (states >= 0) pools.push_back({.name = "state", .unit = CachePoolSpec::Unit::kSequence, .bytes = kState});
+  PrefixCache cache(pool, slots, states, nullptr, std::move(of_windows));
+  Memory memory(pools);
   KeyedHash salts(1, 2);
-  const PrefixFileOwner owner{.fingerprint = "fuzz",
-                              .block_bytes = kBlock,
-                              .state_bytes = states < 0 ? 0 : static_cast<int64_t>(kState),
-                              .window_block_bytes = windows > 0 ? static_cast<int64_t>(kWindow) : 0,
-                              .vocab = 1000};
+  const PrefixFileOwner owner{.fingerprint = "fuzz", .pools = pools, .vocab = 1000};
   const auto read = read_prefix_file(path, owner, salts, KeyedHash(3, 4), cache, memory);
   if (!read.ok()) {
     require(read.error().fault == Fault::kModelFile, "a bad file is the file's fault");

@@ -61,7 +61,8 @@ TextLogits logits_of(const LoadedModel& model, const MtpBlock& block, Device dev
   const OpContext ctx{.pool = pool, .workspace = workspace, .machine = {device}};
   const CacheShape shape = cache_shape(c, activation_type(device), KvCacheType::kAuto, {.drafts = 1, .mtp = true});
   const CacheStorage caches =
-      CacheStorage::create(shape, {static_cast<int32_t>((tokens + kBlockTokens - 1) / kBlockTokens), 1}).value();
+      CacheStorage::create(shape, shape.counts(static_cast<int32_t>((tokens + kBlockTokens - 1) / kBlockTokens), 1))
+          .value();
   PromptStep step(tokens, c.d_model);
   std::vector<float> states(static_cast<size_t>(tokens * c.d_model));
   TextLogits all;

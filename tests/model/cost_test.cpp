@@ -5,6 +5,7 @@
 
 #include "gguf/writer.h"
 #include "model/memory.h"
+#include "support/cache_bytes.h"
 #include "support/tiny_models.h"
 
 namespace quire {
@@ -63,7 +64,7 @@ TEST(Cost, LayersThatShareKeys) {
       pairs += 4 * q;
       params += m.hidden * (2 * q + (m.own_kv(i) ? 2 * kv : 0) + 3 * m.ffn_of(i) + 2 * m.per_layer);
     }
-    EXPECT_EQ(cache.block_bytes(), kBlockTokens * held);
+    EXPECT_EQ(test::unit_bytes(cache, "kv"), kBlockTokens * held);
     EXPECT_EQ(cost.kv_token_bytes, read);
     EXPECT_EQ(cost.attention_flops, pairs);
     EXPECT_EQ(cost.always_params, params);
@@ -97,14 +98,14 @@ TEST(Memory, OfLayersWithAWindowIsBounded) {
   const Loaded l(m);
   const int64_t layer = 2 * m.kv_heads * m.head_dim * kBlockTokens * 2;
   const MemoryEstimate within = estimate_memory(l.file, l.config, 40, 1, 64).value();
-  EXPECT_EQ(within.windows, 0) << "nothing is ever given back";
-  EXPECT_EQ(within.kv, 3 * 4 * layer);
+  EXPECT_EQ(within.of("window"), 0) << "nothing is ever given back";
+  EXPECT_EQ(within.of("kv"), 3 * 4 * layer);
   const MemoryEstimate long_one = estimate_memory(l.file, l.config, 131072, 1, 64).value();
-  EXPECT_EQ(long_one.kv, 131072 / 16 * 2 * layer) << "layers that attend to all";
-  EXPECT_EQ(long_one.windows, (5 + 64 / 16) * 2 * layer) << "a window and a step";
+  EXPECT_EQ(long_one.of("kv"), 131072 / 16 * 2 * layer) << "layers that attend to all";
+  EXPECT_EQ(long_one.of("window"), (5 + 64 / 16) * 2 * layer) << "a window and a step";
   const MemoryEstimate many = estimate_memory(l.file, l.config, 131072, 10, 64).value();
-  EXPECT_EQ(many.windows, (10 * 5 + 64 / 16) * 2 * layer);
-  EXPECT_EQ(long_one.total(), long_one.weights + long_one.kv + long_one.windows + long_one.activations);
+  EXPECT_EQ(many.of("window"), (10 * 5 + 64 / 16) * 2 * layer);
+  EXPECT_EQ(long_one.total(), long_one.weights + long_one.of("kv") + long_one.of("window") + long_one.activations);
 }
 
 TEST(Memory, FollowsContextAndSequences) {
@@ -113,10 +114,10 @@ TEST(Memory, FollowsContextAndSequences) {
   const MemoryEstimate one = estimate_memory(l.file, l.config, 16, 1, 64).value();
   const MemoryEstimate many = estimate_memory(l.file, l.config, 17, 3, 64).value();
   EXPECT_EQ(one.weights, static_cast<int64_t>(l.file.mapped_bytes()));
-  EXPECT_EQ(many.kv, 6 * one.kv) << "17 positions take two blocks";
-  EXPECT_EQ(many.states, 3 * one.states);
+  EXPECT_EQ(many.of("kv"), 6 * one.of("kv")) << "17 positions take two blocks";
+  EXPECT_EQ(many.of("state"), 3 * one.of("state"));
   EXPECT_EQ(many.activations - one.activations, 2 * 4 * m.vocab) << "logits";
-  EXPECT_EQ(one.total(), one.weights + one.kv + one.states + one.activations);
+  EXPECT_EQ(one.total(), one.weights + one.of("kv") + one.of("state") + one.activations);
   EXPECT_FALSE(estimate_memory(l.file, l.config, INT64_MAX, 1, 64).ok());
   EXPECT_FALSE(estimate_memory(l.file, l.config, 0, 1, 64).ok());
 }

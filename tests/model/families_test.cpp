@@ -9,6 +9,7 @@
 #include "model/cost.h"
 #include "model/edited.h"
 #include "model/memory.h"
+#include "support/cache_bytes.h"
 
 namespace quire {
 namespace {
@@ -195,17 +196,17 @@ TEST(Gemma4, SharesKeysAndValuesAmongItsLastLayers) {
   EXPECT_EQ(c.ffn.width(3), 224);
   EXPECT_EQ(c.ffn.d_ff, 224) << "of the widest";
   // Memory for three layers, as many reads as there are layers.
-  const CacheShape apart = cache_shape(c, DType::kBF16, KvCacheType::kAuto, {.windows_apart = true});
+  const CacheShape apart = cache_shape(c, DType::kBF16, KvCacheType::kAuto, {.window = 40});
   const int64_t window = 2 * 2 * 32 * 16 * 2, all = 2 * 2 * 64 * 16 * 2;
-  EXPECT_EQ(apart.window_block_bytes(), 2 * window);
-  EXPECT_EQ(apart.block_bytes(), all);
-  EXPECT_EQ(cache_reads(c, apart).window_block_bytes(), 4 * window);
-  EXPECT_EQ(cache_reads(c, apart).block_bytes(), 4 * all);
-  EXPECT_EQ(cache_reads(c, cache_shape(c, DType::kBF16)).block_bytes(), 4 * (window + all));
+  EXPECT_EQ(test::unit_bytes(apart, "window"), 2 * window);
+  EXPECT_EQ(test::unit_bytes(apart, "kv"), all);
+  EXPECT_EQ(test::unit_bytes(cache_reads(c, apart), "window"), 4 * window);
+  EXPECT_EQ(test::unit_bytes(cache_reads(c, apart), "kv"), 4 * all);
+  EXPECT_EQ(test::unit_bytes(cache_reads(c, cache_shape(c, DType::kBF16)), "kv"), 4 * (window + all));
   const auto memory = estimate_memory(o.file, c, 1000, 1, 64);
   ASSERT_TRUE(memory.ok());
-  EXPECT_EQ(memory->kv, 63 * all);
-  EXPECT_EQ(memory->windows, (most_window_blocks(40, 0) + 4) * 2 * window);
+  EXPECT_EQ(memory->of("kv"), 63 * all);
+  EXPECT_EQ(memory->of("window"), (most_window_blocks(40, 0) + 4) * 2 * window);
 }
 
 // Files of other writers have keys and values in all layers.

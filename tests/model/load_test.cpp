@@ -10,6 +10,7 @@
 
 #include "arch/architecture.h"
 #include "model/edited.h"
+#include "support/cache_bytes.h"
 
 namespace quire {
 namespace {
@@ -68,10 +69,10 @@ TEST_P(EveryModel, IsBuiltFromItsRow) {
       EXPECT_EQ(run.head_dim, m.head_dim_of(layer)) << layer;
       block_bytes += 2 * m.kv_heads_of(layer) * m.head_dim_of(layer) * kBlockTokens * 2;
     }
-  EXPECT_EQ(shape.block_bytes(), block_bytes);
+  EXPECT_EQ(test::unit_bytes(shape, "kv"), block_bytes);
   EXPECT_EQ(shape.delta.layers, m.hybrid() ? m.layers - attention : 0);
   EXPECT_EQ(shape.has_state(), m.hybrid());
-  EXPECT_EQ(shape.state_bytes().value() > 0, m.hybrid());
+  EXPECT_EQ(test::unit_bytes(shape, "state") > 0, m.hybrid());
   EXPECT_EQ(shape.delta.conv_channels, m.hybrid() ? 2 * m.k_heads * m.state + m.v_heads * m.state : 0);
   EXPECT_EQ(model.cache_shape(Device::kCpu, KvCacheType::kFp8).kv_dtype, DType::kF8E4M3);
 }

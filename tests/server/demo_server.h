@@ -73,11 +73,11 @@ class DemoServer {
     if (options_.engine) options_.engine(e);
     auto engine = std::move(Engine::create(model, e, options_.backend)).value();
     server::ModelContext::Options m;
-    m.sequences = engine->options().max_sequences;
-    m.kv_tokens = engine->options().kv_tokens;
+    m.sequences = engine->plan().max_sequences;
+    m.kv_tokens = engine->plan().kv_tokens;
     m.fingerprint = engine->fingerprint();
     auto context = context_for(model, std::move(m));
-    auto metrics = std::make_shared<server::EngineMetrics>(registry_, "demo", options_.context);
+    auto metrics = std::make_shared<server::EngineMetrics>(registry_, "demo", options_.context, engine->pools());
     api_->serve(context, std::make_shared<server::EngineService>(
                              std::move(engine), server::EngineService::Options{options_.max_queue}, metrics));
   }

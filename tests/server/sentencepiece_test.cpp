@@ -35,10 +35,10 @@ class SentencePieceServer : public testing::TestWithParam<SmallVocabulary> {
       m.names = {"demo"};
       m.path = file.path();
       m.context = e.context;
-      m.sequences = engine->options().max_sequences;
-      m.kv_tokens = engine->options().kv_tokens;
+      m.sequences = engine->plan().max_sequences;
+      m.kv_tokens = engine->plan().kv_tokens;
       m.fingerprint = engine->fingerprint();
-      auto metrics = std::make_shared<server::EngineMetrics>(server.registry(), "demo", e.context);
+      auto metrics = std::make_shared<server::EngineMetrics>(server.registry(), "demo", e.context, engine->pools());
       server.api().serve(
           std::move(server::ModelContext::create(model, std::move(m))).value(),
           std::make_shared<server::EngineService>(std::move(engine), server::EngineService::Options{64}, metrics));

@@ -271,7 +271,8 @@ TEST(Server, TellsHowMuchOfAPromptWasFound) {
   EXPECT_EQ(s.metric("vllm:prefix_cache_hits_total" + labels), hits + 5 * 192);
   EXPECT_GE(s.metric(R"(quire:prefix_cache_misses_total{model_name="demo",engine="0",reason="new"})"), 2)
       << "what other salts have is as if it were not there";
-  EXPECT_GE(s.metric("quire:prefix_cache_states" + labels), 2);
+  EXPECT_GE(s.metric(R"(quire:prefix_cache_idle_units{model_name="demo",engine="0",pool="kv"})"), 8);
+  EXPECT_GE(s.metric(R"(quire:prefix_cache_idle_units{model_name="demo",engine="0",pool="state"})"), 2);
 }
 
 TEST(Server, CountsInVllmsWords) {

@@ -53,39 +53,36 @@ TEST_F(StepTraceTest, ALineHasEverythingOfARecord) {
   r.deferred[static_cast<size_t>(Deferral::kBlocks)] = 5;
   r.first_tokens = true;
   r.skipped = 6;
-  r.blocks_free = 10;
-  r.blocks_cached = 20;
-  r.blocks_used = 30;
-  r.window_blocks_used = 15;
+  r.pools.add({.name = "kv", .free = 10, .cached = 20, .used = 30});
+  r.pools.add({.name = "window", .used = 15});
   r.swapped_out = 1;
   r.swapped_in = 2;
   r.host_stored = 8;
   r.host_loaded = 12;
   r.host_seconds = 0.00025;
   r.device_seconds = 0.5;
-  const Json want = {{"step", 7},
-                     {"time", 1700000000.25},
-                     {"decode_rows", 3},
-                     {"drafts", 2},
-                     {"accepted", 1},
-                     {"prompt_tokens", 128},
-                     {"running", 5},
-                     {"waiting", 9},
-                     {"queued", 3},
-                     {"admitted", 2},
-                     {"deferred", {{"shared_prefix", 4}, {"blocks", 5}}},
-                     {"first_tokens", true},
-                     {"skipped", 6},
-                     {"blocks_free", 10},
-                     {"blocks_cached", 20},
-                     {"blocks_used", 30},
-                     {"window_blocks_used", 15},
-                     {"swapped_out", 1},
-                     {"swapped_in", 2},
-                     {"host_stored", 8},
-                     {"host_loaded", 12},
-                     {"host_seconds", 0.00025},
-                     {"device_seconds", 0.5}};
+  const Json want = {
+      {"step", 7},
+      {"time", 1700000000.25},
+      {"decode_rows", 3},
+      {"drafts", 2},
+      {"accepted", 1},
+      {"prompt_tokens", 128},
+      {"running", 5},
+      {"waiting", 9},
+      {"queued", 3},
+      {"admitted", 2},
+      {"deferred", {{"shared_prefix", 4}, {"blocks", 5}}},
+      {"first_tokens", true},
+      {"skipped", 6},
+      {"pools",
+       {{"kv", {{"free", 10}, {"cached", 20}, {"used", 30}}}, {"window", {{"free", 0}, {"cached", 0}, {"used", 15}}}}},
+      {"swapped_out", 1},
+      {"swapped_in", 2},
+      {"host_stored", 8},
+      {"host_loaded", 12},
+      {"host_seconds", 0.00025},
+      {"device_seconds", 0.5}};
   EXPECT_EQ(Json::parse(server::step_line(r)), want);
   EXPECT_EQ(Json::parse(server::step_line({}))["deferred"], Json::object());
 }
@@ -151,9 +148,9 @@ TEST_F(StepTraceTest, AServiceRecordsEveryStepAndCountsIt) {
   o.first_token_threshold = 2;
   server::Registry registry;
   {
-    auto metrics = std::make_shared<server::EngineMetrics>(registry, "demo", o.context);
-    server::EngineService service(std::move(Engine::create(model, o)).value(),
-                                  {.max_queue = 64, .trace = open(path("steps"))}, metrics);
+    auto engine = std::move(Engine::create(model, o)).value();
+    auto metrics = std::make_shared<server::EngineMetrics>(registry, "demo", o.context, engine->pools());
+    server::EngineService service(std::move(engine), {.max_queue = 64, .trace = open(path("steps"))}, metrics);
     std::atomic<int> ended{0};
     for (int round = 0; round < 3; ++round) {
       std::vector<server::Job> jobs;
@@ -177,7 +174,8 @@ TEST_F(StepTraceTest, AServiceRecordsEveryStepAndCountsIt) {
   for (size_t i = 0; i < lines.size(); ++i) {
     const Json& l = lines[i];
     EXPECT_EQ(l["step"], i + 1);
-    EXPECT_EQ(l["blocks_free"].get<int>() + l["blocks_cached"].get<int>() + l["blocks_used"].get<int>(), 32);
+    const Json& kv = l["pools"]["kv"];
+    EXPECT_EQ(kv["free"].get<int>() + kv["cached"].get<int>() + kv["used"].get<int>(), 32);
     EXPECT_GT(l["host_seconds"], 0.0);
     EXPECT_GE(l["running"], l["admitted"]);
     decoded += l["decode_rows"].get<int64_t>();

@@ -10,10 +10,8 @@ class FailingBackend final : public Backend {
   FailingBackend(Loss loss, std::unique_ptr<Backend> real) : loss_(std::move(loss)), real_(std::move(real)) {}
 
   const StepLayout& layout() const override { return real_->layout(); }
-  int32_t blocks() const override { return real_->blocks(); }
-  int32_t slots() const override { return real_->slots(); }
-  int32_t window_blocks() const override { return real_->window_blocks(); }
-  const CacheShape& cache_shape() const override { return real_->cache_shape(); }
+  const CachePools& pools() const override { return real_->pools(); }
+  const PoolCounts& units() const override { return real_->units(); }
   HostPages host_pages() const override { return real_->host_pages(); }
   std::byte* staging(int buffer) override { return real_->staging(buffer); }
   void submit(int buffer, const StepShape& shape) override {
@@ -38,11 +36,11 @@ class FailingBackend final : public Backend {
     return real_->wait(buffer);
   }
   bool lost() const override { return lost_.has_value() || real_->lost(); }
-  Status read(CachePool pool, std::span<const int32_t> entries, std::span<std::byte> to) override {
-    return lost_ ? Status(*lost_) : real_->read(pool, entries, to);
+  Status read(int pool, std::span<const int32_t> units, std::span<std::byte> to) override {
+    return lost_ ? Status(*lost_) : real_->read(pool, units, to);
   }
-  Status write(CachePool pool, std::span<const int32_t> entries, std::span<const std::byte> from) override {
-    return lost_ ? Status(*lost_) : real_->write(pool, entries, from);
+  Status write(int pool, std::span<const int32_t> units, std::span<const std::byte> from) override {
+    return lost_ ? Status(*lost_) : real_->write(pool, units, from);
   }
   BackendMemory memory() const override { return real_->memory(); }
   std::string numerics() const override { return real_->numerics(); }
@@ -58,10 +56,9 @@ class FailingBackend final : public Backend {
 }  // namespace
 
 BackendFactory failing_backend(Loss loss, BackendFactory make) {
-  return [loss = std::move(loss), make = std::move(make)](
-             const std::shared_ptr<const LoadedModel>& model,
-             const EngineOptions& options) -> Result<std::unique_ptr<Backend>> {
-    QUIRE_TRY(std::unique_ptr<Backend> real, make(model, options));
+  return [loss = std::move(loss), make = std::move(make)](const std::shared_ptr<const LoadedModel>& model,
+                                                          const EnginePlan& plan) -> Result<std::unique_ptr<Backend>> {
+    QUIRE_TRY(std::unique_ptr<Backend> real, make(model, plan));
     return std::unique_ptr<Backend>(std::make_unique<FailingBackend>(loss, std::move(real)));
   };
 }

@@ -38,9 +38,9 @@ class ProtectedDevice final : public CpuDevice {
 }  // namespace
 
 Result<std::unique_ptr<Backend>> make_protected_backend(const std::shared_ptr<const LoadedModel>& model,
-                                                        const EngineOptions& options) {
+                                                        const EnginePlan& options) {
   const auto make = [](const std::shared_ptr<const LoadedModel>& m,
-                       const EngineOptions& o) -> Result<std::unique_ptr<ComputeDevice>> {
+                       const EnginePlan& o) -> Result<std::unique_ptr<ComputeDevice>> {
     return std::unique_ptr<ComputeDevice>(std::make_unique<ProtectedDevice>(m, o));
   };
   return backend_over(make)(model, options);

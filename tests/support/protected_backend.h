@@ -7,7 +7,7 @@
 namespace quire::test {
 
 Result<std::unique_ptr<Backend>> make_protected_backend(const std::shared_ptr<const LoadedModel>& model,
-                                                        const EngineOptions& options);
+                                                        const EnginePlan& options);
 // Reads a byte of the memory of such a backend: the end of the process.
 void read_protected(Backend& backend);
 

@@ -1,0 +1,69 @@
+// What an engine does: options with everything chosen that they leave open.
+#pragma once
+
+#include <functional>
+
+#include "engine/options.h"
+
+namespace quire {
+
+// How many blocks a pool of windows needs; 0 of another pool.
+struct WindowNeeds {
+  int32_t sequence = 0;  // that one running sequence holds at most, but for the rows of steps in flight
+  int32_t steps = 0;     // for all of those rows
+  int32_t place = 0;     // for a place where a later prompt can go on
+  // The least: one sequence can always run.
+  int32_t least() const { return sequence + steps; }
+};
+
+// Options of which nothing is open, and what follows from them. Made by resolve().
+struct EnginePlan : EngineOptions {
+  bool mtp = false;          // the model's block for multi-token prediction drafts
+  bool kv_is_bound = false;  // a GPU's KV pool has what is left of its memory, kv_tokens at most
+
+  bool for_latency() const { return quire::for_latency(arithmetic, max_sequences); }
+  // Of a sequence in a step, at most.
+  int32_t most_drafts() const { return speculative.enabled() ? speculative.tokens : 0; }
+  // Rows of a step that are sampled, at most: one of each sequence, and drafts as far as there is room for them.
+  int32_t sampled_rows() const;
+  // What the caches of this model look like.
+  CacheShape cache_shape(const ModelConfig& model) const;
+  // What a pool of theirs needs.
+  WindowNeeds window_needs(const CachePoolSpec& pool) const;
+  // How many units each of these pools should have: as many blocks as hold kv_tokens; of windows what running sequences
+  // need and the places of the prefix cache, but no more than that, unless few sequences need more; states of the
+  // sequences, then those of the prefix cache. A GPU may have room for fewer, or for more tokens than were asked for.
+  PoolCounts wanted_units(const CachePools& pools) const;
+  int32_t kv_blocks() const { return static_cast<int32_t>((kv_tokens + kBlockTokens - 1) / kBlockTokens); }
+  // Blocks of sequences that one step may move to the host, and back.
+  int32_t most_swaps() const;
+  // Of the host's memory for the prefix cache: pages that a recurrent state of this model takes, and moves that one
+  // step may make each way, at least one whole context's; 0: there is no such memory.
+  int32_t state_pages(const ModelConfig& model) const;
+  int32_t cache_moves(const ModelConfig& model) const;
+  // What a step of this model may hold.
+  StepCapacity step_capacity(const ModelConfig& model) const;
+  // "16 sequences of up to 4096 tokens, steps of 512 tokens".
+  std::string text() const;
+};
+
+// Bytes of a GPU.
+struct GpuMemory {
+  int64_t total = 0;
+  int64_t used = 0;     // by anybody, the weights among it
+  int64_t weights = 0;  // the model's, placed already
+};
+// What an engine can have.
+struct EngineMemory {
+  int64_t host = INT64_MAX;  // of an engine on the CPU: beside the model's file
+  GpuMemory gpu;
+  // Measures what steps by such a plan take beside the caches. Empty: it is estimated.
+  std::function<Result<int64_t>(const EnginePlan&)> step_bytes;
+};
+
+// The one place where what options leave open is chosen. `mtp`: whether the model has a block for multi-token
+// prediction that should draft. Errors: those of check_options(), and what does not fit.
+Result<EnginePlan> resolve(const EngineOptions& options, const ModelConfig& model, const EngineMemory& memory = {},
+                           bool mtp = false);
+
+}  // namespace quire
