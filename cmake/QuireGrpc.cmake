@@ -4,8 +4,8 @@ find_program(PROTOC protoc)
 find_program(GRPC_CPP_PLUGIN grpc_cpp_plugin)
 pkg_check_modules(GRPC QUIET grpc++ protobuf)
 if(NOT PROTOC OR NOT GRPC_CPP_PLUGIN OR NOT GRPC_FOUND)
-  message(STATUS "No quire-localai: libgrpc++-dev, libprotobuf-dev, protobuf-compiler and protobuf-compiler-grpc are not "
-                 "all installed (scripts/setup.sh installs them)")
+  message(STATUS "No quire-localai: libgrpc++-dev, libprotobuf-dev, protobuf-compiler and protobuf-compiler-grpc are "
+                 "not all installed (scripts/setup.sh installs them)")
   return()
 endif()
 

@@ -5,8 +5,8 @@
 #   main.cpp, cpu_check.cpp               compiled for plain x86-64, so that an old CPU gets a message, not SIGILL; a
 #                                         layer's main.cpp is that of a program, and no part of the library
 # Everything else is compiled for x86-64-v3 (AVX2, FMA, F16C): the oldest CPU that Quire supports.
-# Layers that compute nothing (OPTIMISE 1), but for files that do (BUT, a regular expression), are compiled with -O1: what
-# -O3 takes longer to compile them is never won back.
+# Layers that compute nothing (OPTIMISE 1), but for files that do (BUT, a regular expression), are compiled with -O1:
+# what -O3 takes longer to compile them is never won back.
 # -ffp-contract=off: a compiler free to fuse a*b+c may fuse it in a vector loop and not in its tail; rows would differ.
 
 set(CMAKE_CXX_STANDARD 20)
@@ -112,7 +112,8 @@ function(quire_program name layer)
   add_executable(${name} ${CMAKE_SOURCE_DIR}/src/${layer}/main.cpp)
   target_link_libraries(${name} PRIVATE quire_${layer})
   if(QUIRE_STATIC AND QUIRE_CUDA)
-    target_link_options(${name} PRIVATE -static-libstdc++ -static-libgcc)  # the driver is opened at run time: glibc stays shared
+    # The driver is opened at run time: glibc stays shared.
+    target_link_options(${name} PRIVATE -static-libstdc++ -static-libgcc)
   elseif(QUIRE_STATIC)
     target_link_options(${name} PRIVATE -static)
   endif()
