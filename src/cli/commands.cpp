@@ -37,7 +37,7 @@ constexpr Neighbour kNeighbours[] = {
 
 constinit const Program kQuire{"quire",
                                "Quire serves large language models from one GGUF file: fast, and the same text every "
-                               "time.",
+                               "time.\nCommands that measure are quire-lab's, and are typed as quire's.",
                                kCommands, kNeighbours};
 
 }  // namespace quire::cli

@@ -47,6 +47,7 @@ TEST_F(Doors, LeadToTheOtherProgram) {
 }
 
 TEST_F(Doors, AreNamedInHelpAndCompletions) {
+  EXPECT_THAT(quire("help").out, HasSubstr("\nCommands that measure are quire-lab's, and"));
   EXPECT_THAT(quire("help").out, HasSubstr("Of quire-lab, which quire starts: synth, perplexity,"));
   EXPECT_THAT(quire("help").out, HasSubstr("Of quire-localai, which quire starts: localai\n"));
   EXPECT_THAT(quire("completions zsh").out, HasSubstr("'bench:Measure a model'"));
