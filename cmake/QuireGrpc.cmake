@@ -1,13 +1,11 @@
-# gRPC and the code that is generated from src/localai/backend.proto, as a target `quire_localai_proto`. There is none,
-# and `quire localai` says what is missing, where Debian's packages (scripts/setup.sh) are not installed.
-set(QUIRE_GRPC_MISSING "")
+# gRPC and the code that is generated from src/localai/backend.proto, as a target `quire_localai_proto`. Where Debian's
+# packages (scripts/setup.sh) are not installed there is none, and quire-localai is not built.
 find_program(PROTOC protoc)
 find_program(GRPC_CPP_PLUGIN grpc_cpp_plugin)
 pkg_check_modules(GRPC QUIET grpc++ protobuf)
 if(NOT PROTOC OR NOT GRPC_CPP_PLUGIN OR NOT GRPC_FOUND)
-  set(QUIRE_GRPC_MISSING "gRPC was not there when this program was built: libgrpc++-dev, libprotobuf-dev, \
-protobuf-compiler and protobuf-compiler-grpc (scripts/setup.sh installs them)")
-  message(STATUS "No `quire localai`: ${QUIRE_GRPC_MISSING}")
+  message(STATUS "No quire-localai: libgrpc++-dev, libprotobuf-dev, protobuf-compiler and protobuf-compiler-grpc are "
+                 "not all installed (scripts/setup.sh installs them)")
   return()
 endif()
 

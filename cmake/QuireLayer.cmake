@@ -2,9 +2,11 @@
 #   *_avx2.cpp, *_avxvnni.cpp, *_avx512.cpp, *_amx.cpp   kernels, compiled for that instruction set, called behind a CPU check
 #   test.cpp (under src/ops)              conformance cases, part of the library: `quire test-ops` runs them
 #   bench.cpp (under src/ops)             operator benchmarks, built as programs under bench/
-#   main.cpp, cpu_check.cpp               compiled for plain x86-64, so that an old CPU gets a message, not SIGILL
+#   main.cpp, cpu_check.cpp               compiled for plain x86-64, so that an old CPU gets a message, not SIGILL; a
+#                                         layer's main.cpp is that of a program, and no part of the library
 # Everything else is compiled for x86-64-v3 (AVX2, FMA, F16C): the oldest CPU that Quire supports.
-# Layers that compute nothing (OPTIMISE 1) are compiled with -O1: what -O3 takes longer to compile them is never won back.
+# Layers that compute nothing (OPTIMISE 1), but for files that do (BUT, a regular expression), are compiled with -O1:
+# what -O3 takes longer to compile them is never won back.
 # -ffp-contract=off: a compiler free to fuse a*b+c may fuse it in a vector loop and not in its tail; rows would differ.
 
 set(CMAKE_CXX_STANDARD 20)
@@ -73,63 +75,49 @@ function(quire_set_isa)
 endfunction()
 
 function(quire_layer name)
-  cmake_parse_arguments(ARG "" "STAND_IN;OPTIMISE" "DEPS" ${ARGN})
+  cmake_parse_arguments(ARG "" "OPTIMISE;BUT" "DEPS" ${ARGN})
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/${name}/*.cpp)
-  list(FILTER sources EXCLUDE REGEX "/bench\\.cpp$")
-  if(ARG_STAND_IN)  # what all else of the layer needs is not there
-    list(FILTER sources INCLUDE REGEX "/none\\.cpp$")
-  elseif(DEFINED ARG_STAND_IN)
-    list(FILTER sources EXCLUDE REGEX "/none\\.cpp$")
-  endif()
+  list(FILTER sources EXCLUDE REGEX "/ops/[^/]+/bench\\.cpp$|/src/[^/]+/main\\.cpp$")
   if(QUIRE_CUDA)
     file(GLOB_RECURSE cuda_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/${name}/*.cu)
-    if(NOT ARG_STAND_IN)
-      list(FILTER sources EXCLUDE REGEX "/none\\.cpp$")  # stands in for them otherwise
-    endif()
+    list(FILTER sources EXCLUDE REGEX "/none\\.cpp$")  # stands in for them otherwise
   endif()
   add_library(quire_${name} STATIC ${sources} ${cuda_sources})
   quire_set_isa(${sources})
   target_link_libraries(quire_${name} PUBLIC quire_flags ${ARG_DEPS})
-  if(DEFINED ARG_OPTIMISE)
+  if(ARG_BUT)
+    list(FILTER sources EXCLUDE REGEX ${ARG_BUT})
+    set_property(SOURCE ${sources} APPEND PROPERTY COMPILE_OPTIONS "$<$<CONFIG:Release>:-O${ARG_OPTIMISE}>")
+  elseif(ARG_OPTIMISE)
     target_compile_options(quire_${name} PRIVATE $<$<AND:$<CONFIG:Release>,$<COMPILE_LANGUAGE:CXX>>:-O${ARG_OPTIMISE}>)
   endif()
 endfunction()
 
-# A text file, with the parts beside it that it names, becomes part of a layer, as a constant: src/server/page/page.html
-# -> kChatPage.
-function(quire_embed layer text name)
+# A text file, with the parts beside it that it names, becomes part of a layer, as a constant of its namespace:
+# src/server/page/page.html -> kChatPage.
+function(quire_embed layer namespace text name)
   get_filename_component(folder ${CMAKE_SOURCE_DIR}/${text} DIRECTORY)
   file(GLOB parts CONFIGURE_DEPENDS ${folder}/*.css ${folder}/*.js)
   set(source ${CMAKE_BINARY_DIR}/embedded/${name}.cpp)
   add_custom_command(OUTPUT ${source}
-    COMMAND ${CMAKE_COMMAND} -DTEXT=${CMAKE_SOURCE_DIR}/${text} -DNAME=${name} -DLAYER=${layer} -DSOURCE=${source}
-            -P ${CMAKE_SOURCE_DIR}/cmake/embed.cmake
+    COMMAND ${CMAKE_COMMAND} -DTEXT=${CMAKE_SOURCE_DIR}/${text} -DNAME=${name} -DNAMESPACE=${namespace}
+            -DSOURCE=${source} -P ${CMAKE_SOURCE_DIR}/cmake/embed.cmake
     DEPENDS ${CMAKE_SOURCE_DIR}/${text} ${parts} ${CMAKE_SOURCE_DIR}/cmake/embed.cmake VERBATIM)
   target_sources(quire_${layer} PRIVATE ${source})
   quire_set_isa(${source})
 endfunction()
 
-# The program: src/cli, one file per command.
-function(quire_program)
-  find_package(CLI11 REQUIRED)
-  file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/cli/*.cpp)
-  list(FILTER sources EXCLUDE REGEX "/main\\.cpp$")
-  add_library(quire_cli STATIC ${sources})
-  quire_set_isa(${sources})
-  # What reads options and prints is compiled with -O1 as other layers that compute nothing; models are made by the rest.
-  set(plain ${sources})
-  list(FILTER plain EXCLUDE REGEX "/(synth_|quantize/)")
-  set_property(SOURCE ${plain} APPEND PROPERTY COMPILE_OPTIONS "$<$<CONFIG:Release>:-O1>")
-  target_link_libraries(quire_cli PUBLIC quire_localai quire_server quire_eval quire_convert quire_hub
-                                  PRIVATE CLI11::CLI11 ${PCRE2_LINK_LIBRARIES} ${LIBEDIT_LINK_LIBRARIES})
-  add_executable(quire ${CMAKE_SOURCE_DIR}/src/cli/main.cpp)
-  target_link_libraries(quire PRIVATE quire_cli)
+# A program of a layer's commands: src/cli/main.cpp -> build/release/quire.
+function(quire_program name layer)
+  add_executable(${name} ${CMAKE_SOURCE_DIR}/src/${layer}/main.cpp)
+  target_link_libraries(${name} PRIVATE quire_${layer})
   if(QUIRE_STATIC AND QUIRE_CUDA)
-    target_link_options(quire PRIVATE -static-libstdc++ -static-libgcc)  # the driver is opened at run time: glibc stays shared
+    # The driver is opened at run time: glibc stays shared.
+    target_link_options(${name} PRIVATE -static-libstdc++ -static-libgcc)
   elseif(QUIRE_STATIC)
-    target_link_options(quire PRIVATE -static)
+    target_link_options(${name} PRIVATE -static)
   endif()
-  set_target_properties(quire PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR})
+  set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR})
 endfunction()
 
 # One gtest program per folder of tests/: tests/gguf/*_test.cpp -> test_gguf. It links all layers but the commands: they
@@ -286,8 +274,8 @@ function(quire_fuzzers)
   file(GLOB protocol CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/server/protocol/*.cpp
        ${CMAKE_SOURCE_DIR}/src/server/tools/*.cpp)
   list(APPEND protocol ${CMAKE_SOURCE_DIR}/src/server/answer_events.cpp ${CMAKE_SOURCE_DIR}/src/server/answer_parser.cpp
-       ${CMAKE_SOURCE_DIR}/src/server/random_id.cpp ${CMAKE_SOURCE_DIR}/src/server/client/event_reader.cpp ${CMAKE_SOURCE_DIR}/src/server/client/url.cpp
-       ${CMAKE_SOURCE_DIR}/src/server/client/workload.cpp)
+       ${CMAKE_SOURCE_DIR}/src/server/random_id.cpp ${CMAKE_SOURCE_DIR}/src/lab/load/url.cpp
+       ${CMAKE_SOURCE_DIR}/src/lab/load/workload.cpp)
   add_library(fuzz_protocol STATIC ${protocol})
   quire_set_isa(${protocol})
   target_link_libraries(fuzz_protocol PUBLIC quire_constraint Boost::headers)

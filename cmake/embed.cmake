@@ -1,6 +1,6 @@
-# Makes a C++ source of a text file: cmake -DTEXT=page.html -DNAME=kChatPage -DLAYER=server -DSOURCE=page.cpp -P
-# embed.cmake. It defines `extern const std::string_view NAME` of namespace quire::LAYER. @file@ stands for what a file beside it
-# holds.
+# Makes a C++ source of a text file: cmake -DTEXT=page.html -DNAME=kChatPage -DNAMESPACE=quire::server -DSOURCE=page.cpp
+# -P embed.cmake. It defines `extern const std::string_view NAME` of the namespace. @file@ stands for what a file beside
+# it holds.
 file(READ ${TEXT} text)
 get_filename_component(file ${TEXT} NAME)
 get_filename_component(folder ${TEXT} DIRECTORY)
@@ -16,8 +16,8 @@ endif()
 file(WRITE ${SOURCE} "// Made of ${file} by cmake/embed.cmake.
 #include <string_view>
 
-namespace quire::${LAYER} {
+namespace ${NAMESPACE} {
 extern const std::string_view ${NAME};
 const std::string_view ${NAME} = R\"embedded(${text})embedded\";
-}  // namespace quire::${LAYER}
+}  // namespace ${NAMESPACE}
 ")

@@ -12,11 +12,11 @@ export CCACHE_BASEDIR="$PWD" CCACHE_NOHASHDIR=1
 
 file=${1:-build/gpu-tests.tar.xz}
 cmake --log-level=WARNING --preset cuda
-cmake --build --preset cuda --target quire cuda_checks
+cmake --build --preset cuda --target quire quire-lab cuda_checks
 folder=build/gpu-tests
 rm -rf "$folder"
 mkdir -p "$folder/models"
-for program in quire cuda_checks; do
+for program in quire quire-lab cuda_checks; do
   cp "build/cuda/$program" "$folder/"
   strip "$folder/$program"
 done
@@ -48,9 +48,9 @@ for shard in 0 1 2; do
 done
 wait "${shards[@]}"
 for shard in 0 1 2; do grep -q PASSED "$out/cuda_checks-$shard.txt" || failed=1; done
-step test-ops 400 ./quire test-ops --device cuda
+step test-ops 400 ./quire-lab test-ops --device cuda
 if command -v compute-sanitizer >/dev/null; then
-  step memcheck 400 compute-sanitizer --tool memcheck --error-exitcode 9 ./quire test-ops --device cuda --one-case
+  step memcheck 400 compute-sanitizer --tool memcheck --error-exitcode 9 ./quire-lab test-ops --device cuda --one-case
 fi
 step generate 60 ./quire run --device cuda -m models/demo-moe-nvfp4.gguf -p "Once upon a time" -n 32
 exit "$failed"

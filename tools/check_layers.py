@@ -9,11 +9,11 @@ import re
 import sys
 
 LAYERS = ["core", "gguf", "hub", "arch", "quant", "jinja", "tokenizer", "constraint", "convert", "ops", "cache",
-          "model", "engine", "eval", "server", "localai", "cli"]
+          "model", "engine", "eval", "server", "command", "localai", "lab", "cli"]
 SOURCES = {".h", ".cpp", ".cu", ".cuh"}
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
 # Headers that take so long to compile that one file alone may see them.
-SEEN_BY_ONE = {"CLI/CLI.hpp": "cli/parse.cpp"}
+SEEN_BY_ONE = {"CLI/CLI.hpp": "command/parse.cpp"}
 CUDA_HEADER = re.compile(r"^(cuda\w*|cub|cute|cutlass|cooperative_groups|nccl|mma|thrust)(\.h|\.hpp|\.cuh|/|$)")
 
 

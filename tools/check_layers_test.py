@@ -19,8 +19,8 @@ CASES = {
     "cuda header": ({"ops/b.cpp": "#include <cuda_runtime.h>\n"}, ["CUDA header <cuda_runtime.h>"]),
     "cuda in its place": ({"ops/x/cuda_sm80.cu": "#include <cuda_bf16.h>\n", "ops/cuda/a.h": "#include <cub/cub.cuh>\n"}, []),
     "seen by one": (
-        {"cli/a.cpp": "#include <CLI/CLI.hpp>\n", "cli/parse.cpp": "#include <CLI/CLI.hpp>\n"},
-        ["a.cpp:1: <CLI/CLI.hpp> is for cli/parse.cpp alone"],
+        {"cli/a.cpp": "#include <CLI/CLI.hpp>\n", "command/parse.cpp": "#include <CLI/CLI.hpp>\n"},
+        ["a.cpp:1: <CLI/CLI.hpp> is for command/parse.cpp alone"],
     ),
     "cycle": (
         {"core/a.h": '#include "core/b.h"\n', "core/b.h": '#include "core/a.h"\n'},

@@ -5,6 +5,6 @@ set -euo pipefail
 here=$(cd "$(dirname "$(readlink -f "$0")")" && pwd)
 export LD_LIBRARY_PATH="$here/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
 if [ -n "${LOCALAI_GRPC_AUTH_TOKEN:-}" ]; then
-  exec "$here/quire" localai "$@" --auth-token-file /dev/fd/3 3<<<"$LOCALAI_GRPC_AUTH_TOKEN"
+  exec "$here/quire-localai" "$@" --auth-token-file /dev/fd/3 3<<<"$LOCALAI_GRPC_AUTH_TOKEN"
 fi
-exec "$here/quire" localai "$@"
+exec "$here/quire-localai" "$@"

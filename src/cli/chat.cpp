@@ -3,13 +3,13 @@
 
 #include <csignal>
 
-#include "cli/api_key.h"
 #include "cli/chat/remote_partner.h"
 #include "cli/chat/session.h"
-#include "cli/command.h"
-#include "cli/ending.h"
-#include "cli/options.h"
-#include "cli/text_input.h"
+#include "cli/commands.h"
+#include "command/api_key.h"
+#include "command/ending.h"
+#include "command/options.h"
+#include "command/text_input.h"
 #include "core/output.h"
 
 namespace quire::cli {

@@ -6,8 +6,8 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
-#include "cli/command.h"
-#include "cli/display.h"
+#include "cli/commands.h"
+#include "command/display.h"
 #include "core/count.h"
 #include "core/cpu.h"
 #include "core/escape.h"

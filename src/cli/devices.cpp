@@ -1,6 +1,6 @@
 // quire devices: the GPUs that `--device cuda` could use.
 
-#include "cli/command.h"
+#include "cli/commands.h"
 #include "core/escape.h"
 #include "core/output.h"
 #include "engine/cuda_device.h"

@@ -4,8 +4,8 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
-#include "cli/display.h"
-#include "cli/hub_flags.h"
+#include "command/display.h"
+#include "command/hub_flags.h"
 #include "core/cpu.h"
 #include "core/escape.h"
 #include "core/output.h"

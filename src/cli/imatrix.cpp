@@ -10,12 +10,12 @@
 #include <optional>
 
 #include "arch/tensors.h"
-#include "cli/command.h"
-#include "cli/display.h"
-#include "cli/encoding.h"
-#include "cli/options.h"
-#include "cli/text_input.h"
-#include "cli/windows.h"
+#include "cli/commands.h"
+#include "command/display.h"
+#include "command/encoding.h"
+#include "command/options.h"
+#include "command/text_input.h"
+#include "command/windows.h"
 #include "core/atomic_file.h"
 #include "core/escape.h"
 #include "core/output.h"

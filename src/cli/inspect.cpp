@@ -7,11 +7,11 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
-#include "cli/command.h"
-#include "cli/display.h"
+#include "cli/commands.h"
 #include "cli/forecast.h"
 #include "cli/inspect_hub.h"
-#include "cli/options.h"
+#include "command/display.h"
+#include "command/options.h"
 #include "convert/open.h"
 #include "core/escape.h"
 #include "core/output.h"

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "cli/display.h"
 #include "cli/forecast.h"
+#include "command/display.h"
 #include "core/escape.h"
 #include "core/output.h"
 

@@ -5,7 +5,7 @@
 #include <optional>
 #include <string>
 
-#include "cli/hub_flags.h"
+#include "command/hub_flags.h"
 #include "hub/remote_gguf.h"
 
 namespace quire::cli {

@@ -3,7 +3,7 @@
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
 
-#include "cli/display.h"
+#include "command/display.h"
 #include "core/escape.h"
 
 namespace quire::cli {

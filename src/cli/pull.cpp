@@ -1,5 +1,5 @@
 // quire pull, list and rm: models of a hub in the cache.
-#include "cli/command.h"
+#include "cli/commands.h"
 
 #include <fmt/ranges.h>
 
@@ -7,9 +7,9 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
-#include "cli/display.h"
-#include "cli/hub_flags.h"
-#include "cli/options.h"
+#include "command/display.h"
+#include "command/hub_flags.h"
+#include "command/options.h"
 #include "core/escape.h"
 #include "core/output.h"
 

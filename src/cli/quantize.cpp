@@ -8,14 +8,14 @@
 #include <filesystem>
 #include <memory>
 
-#include "cli/command.h"
-#include "cli/display.h"
-#include "cli/encoding.h"
-#include "cli/options.h"
+#include "cli/commands.h"
 #include "cli/quantize/encoder.h"
 #include "cli/quantize/mix.h"
 #include "cli/quantize/plan.h"
 #include "cli/quantize/report.h"
+#include "command/display.h"
+#include "command/encoding.h"
+#include "command/options.h"
 #include "convert/open.h"
 #include "core/cpu.h"
 #include "core/progress.h"

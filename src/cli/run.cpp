@@ -13,11 +13,11 @@
 
 #include "cli/chat/terminal_text.h"
 #include "cli/chat/thinking.h"
-#include "cli/command.h"
-#include "cli/ending.h"
+#include "cli/commands.h"
 #include "cli/layer_dump.h"
-#include "cli/options.h"
-#include "cli/text_input.h"
+#include "command/ending.h"
+#include "command/options.h"
+#include "command/text_input.h"
 #include "core/output.h"
 #include "tokenizer/chat_template.h"
 

@@ -3,7 +3,7 @@
 
 #include <nlohmann/json_fwd.hpp>
 
-#include "cli/options.h"
+#include "command/options.h"
 #include "core/signals.h"
 #include "engine/engine.h"
 

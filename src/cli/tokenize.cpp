@@ -4,9 +4,9 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
-#include "cli/command.h"
-#include "cli/options.h"
-#include "cli/text_input.h"
+#include "cli/commands.h"
+#include "command/options.h"
+#include "command/text_input.h"
 #include "convert/open.h"
 #include "core/output.h"
 #include "gguf/reader.h"

@@ -1,5 +1,5 @@
 
-#include "cli/command.h"
+#include "cli/commands.h"
 #include "core/cpu.h"
 #include "core/output.h"
 

@@ -3,8 +3,9 @@
 #include <algorithm>
 #include <tuple>
 
+#include "core/result.h"
 #include "ops/attention/parts.h"
-#include "ops/op.h"
+#include "ops/segments.h"
 
 namespace quire {
 namespace {

@@ -29,7 +29,7 @@ struct BackendOptions {
 };
 
 // Runs until SIGTERM or SIGINT, or until the process that started it is gone. The port is open from the beginning;
-// LoadModel loads. Errors: what keeps it from starting, and that this program is built without gRPC.
+// LoadModel loads. Errors: what keeps it from starting.
 Status run_backend(const BackendOptions& options);
 
 }  // namespace quire::localai

@@ -6,7 +6,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
-#include "cli/arguments.h"
+#include "command/arguments.h"
 #include "gguf/reader.h"
 #include "gguf/writer.h"
 #include "support/program.h"

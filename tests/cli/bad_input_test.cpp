@@ -10,7 +10,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "cli/command.h"
+#include "cli/all_commands.h"
 #include "gguf/reader.h"
 #include "support/gguf_edit.h"
 #include "support/program.h"
@@ -181,7 +181,7 @@ TEST_F(BadInput, JsonIsOneObject) {
 }
 
 TEST_F(BadInput, EveryCommandHasHelp) {
-  for (const cli::Command& c : cli::commands()) {
+  for (const cli::Command& c : all_commands()) {
     const Outcome o = quire(std::string(c.name) + " --help");
     EXPECT_EQ(o.code, 0) << c.name;
     std::string unfolded = o.out;

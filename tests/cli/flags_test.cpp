@@ -1,11 +1,11 @@
 // Flags as rows: what a row makes of the words of a command line, and what it says of those that it does not take.
-#include "cli/flags.h"
+#include "command/flags.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "cli/help.h"
-#include "cli/parse.h"
+#include "command/help.h"
+#include "command/parse.h"
 
 namespace quire::cli {
 namespace {

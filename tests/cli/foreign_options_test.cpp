@@ -1,6 +1,6 @@
 // The table of other programs' options: what it says to write instead exists, what it denies does not, and nothing in
 // it is dead.
-#include "cli/foreign_options.h"
+#include "command/foreign_options.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -11,7 +11,7 @@
 #include <set>
 #include <sstream>
 
-#include "cli/command.h"
+#include "cli/all_commands.h"
 #include "support/golden.h"
 
 namespace quire::cli {
@@ -25,7 +25,7 @@ class ForeignOptions : public testing::Test {
                                [&](const auto& flags) { return flags->name() == command && flags->find(option); });
   }
   static bool is_command(const std::string& name) {
-    const auto all = commands();
+    const auto all = test::all_commands();
     return std::any_of(all.begin(), all.end(), [&](const Command& c) { return c.name == name; });
   }
   static std::vector<std::string> words(std::string_view text) {
@@ -58,7 +58,7 @@ class ForeignOptions : public testing::Test {
     return known;
   }
 
-  const std::vector<std::unique_ptr<const Flags>> all_ = described_commands();
+  const std::vector<std::unique_ptr<const Flags>> all_ = test::all_described();
 };
 
 TEST_F(ForeignOptions, WhatIsNamedInsteadExists) {
@@ -86,7 +86,7 @@ TEST_F(ForeignOptions, WhatIsSaidNotToBeIsNot) {
     for (const std::string& name : words(o.names)) {
       if (!name.starts_with("--")) continue;
       ++denied;
-      for (const Command& c : commands()) EXPECT_FALSE(has(c.name, name)) << c.name << " has " << name;
+      for (const Command& c : test::all_commands()) EXPECT_FALSE(has(c.name, name)) << c.name << " has " << name;
       std::string field = name.substr(2);
       std::replace(field.begin(), field.end(), '-', '_');
       EXPECT_FALSE(known.contains(field))

@@ -1,9 +1,9 @@
 // Help: two columns that fold with the terminal's width.
-#include "cli/help.h"
+#include "command/help.h"
 
 #include <gmock/gmock.h>
 
-#include "cli/command.h"
+#include "cli/all_commands.h"
 #include "support/program.h"
 #include "support/terminal.h"
 
@@ -63,7 +63,7 @@ TEST_F(HelpProgram, FoldsToTheWidth) {
 }
 
 TEST_F(HelpProgram, SpeaksInWords) {
-  for (const cli::Command& c : cli::commands()) {
+  for (const cli::Command& c : all_commands()) {
     const std::string text = quire("help " + std::string(c.name)).out;
     for (const char* odd : {"{false}", "{true}", " in [", ":INT", ":value"})
       EXPECT_THAT(text, Not(HasSubstr(odd))) << c.name;

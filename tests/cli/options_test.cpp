@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <memory>
 
-#include "cli/command.h"
-#include "cli/options_table.h"
+#include "cli/all_commands.h"
+#include "command/options_table.h"
 #include "support/program.h"
 
 namespace quire::test {
@@ -19,7 +19,7 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 
 const Flags& flags_of(std::string_view name) {
-  static const auto all = cli::described_commands();
+  static const auto all = all_described();
   return **std::ranges::find_if(all, [&](const auto& flags) { return flags->name() == name; });
 }
 
@@ -47,14 +47,14 @@ TEST(OptionsTable, ShowsChoicesAndRanges) {
 }
 
 TEST(OptionsTable, EveryOptionOfEveryCommandHasHelp) {
-  for (const auto& command : cli::described_commands())
+  for (const auto& command : all_described())
     for (const Flag& flag : command->rows())
       EXPECT_FALSE(flag.row().help.empty()) << command->name() << " " << flag.name();
 }
 
 // The help explains in its own words what a choice means, and must not forget one.
 TEST(OptionsTable, HelpNamesEveryChoice) {
-  for (const auto& command : cli::described_commands())
+  for (const auto& command : all_described())
     for (const Flag& flag : command->rows())
       for (const std::string_view choice : flag.choices())
         EXPECT_THAT(flag.row().help, HasSubstr(std::string(choice))) << command->name() << " " << flag.name();
@@ -114,7 +114,7 @@ TEST_F(Completions, OfBashKnowCommandsOptionsAndFiles) {
 }
 
 TEST_F(Completions, OfAllShellsHaveAllCommandsAndOptions) {
-  const auto commands = cli::described_commands();
+  const auto commands = cli::described_commands(cli::kQuire);
   for (const std::string shell : {"bash", "zsh", "fish"}) {
     const Outcome o = quire("completions " + shell);
     ASSERT_EQ(o.code, 0);

@@ -1,9 +1,9 @@
-#include "cli/speculative_flags.h"
+#include "command/speculative_flags.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "cli/parse.h"
+#include "command/parse.h"
 
 namespace quire::cli {
 namespace {

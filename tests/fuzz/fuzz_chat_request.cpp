@@ -6,8 +6,8 @@
 #include <cstdio>
 #include <cstdlib>
 
-#include "server/client/url.h"
-#include "server/client/workload.h"
+#include "lab/load/url.h"
+#include "lab/load/workload.h"
 #include "server/protocol/anthropic_request.h"
 #include "server/protocol/chat_request.h"
 #include "server/protocol/embedding_request.h"
@@ -153,8 +153,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     read_bodies(**body);
     require(Json::parse(dump(**body)) == **body, "what is written reads back the same");
   }
-  (void)Url::parse(text.substr(0, 300));
-  (void)LengthSpec::parse(text.substr(0, 100));
-  if (size < 2000) (void)parse_trace(text, {.prompt_tokens = {.a = 3}, .output_tokens = {.a = 3}});
+  (void)quire::cli::load::Url::parse(text.substr(0, 300));
+  (void)quire::cli::load::LengthSpec::parse(text.substr(0, 100));
+  if (size < 2000) (void)quire::cli::load::parse_trace(text, {.prompt_tokens = {.a = 3}, .output_tokens = {.a = 3}});
   return 0;
 }

@@ -5,9 +5,9 @@
 #include <cstdio>
 #include <cstdlib>
 
-#include "server/client/event_reader.h"
 #include "server/protocol/chat_request.h"
 #include "server/protocol/embedding_request.h"
+#include "server/protocol/event_reader.h"
 #include "server/protocol/http.h"
 #include "server/protocol/reasoning.h"
 

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Plays LocalAI against `quire localai` with the demo model: a client with grpcio (PyPI), and `quire serve` beside it,
-# whose texts must be the same. Needs python3 with venv, and PyPI for the first run; not part of ctest for that reason.
+# Plays LocalAI against `quire localai`, the door to quire-localai, with the demo model: a client with grpcio (PyPI),
+# and `quire serve` beside it, whose texts must be the same. Needs python3 with venv, and PyPI for the first run; not
+# part of ctest for that reason.
 #   tests/localai/backend.sh [PROGRAM] [VENV]      default: build/release/quire, build/localai-venv
 set -euo pipefail
 cd "$(dirname "$0")/../.."

@@ -469,7 +469,7 @@ class Program(unittest.TestCase):
 
     def test_the_directory_of_localai(self):
         with tempfile.TemporaryDirectory() as folder:
-            install = [ROOT / "packaging/localai/install.sh", PROGRAM, folder]
+            install = [ROOT / "packaging/localai/install.sh", pathlib.Path(PROGRAM).with_name("quire-localai"), folder]
             subprocess.run(install, check=True, stdout=subprocess.DEVNULL)
             self.assertIn("run.sh", os.listdir(folder))
             json.loads(pathlib.Path(folder, "metadata.json").read_text())

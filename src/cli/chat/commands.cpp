@@ -6,7 +6,7 @@
 #include <numeric>
 #include <utility>
 
-#include "cli/help.h"
+#include "command/help.h"
 #include "core/count.h"
 #include "gguf/metadata.h"
 

@@ -6,7 +6,7 @@
 #include <cstdio>
 #include <cstdlib>
 
-#include "cli/help.h"
+#include "command/help.h"
 #include "core/output.h"
 
 namespace quire::cli {

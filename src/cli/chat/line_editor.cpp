@@ -14,6 +14,7 @@
 #include "cli/chat/history_store.h"
 #include "cli/chat/terminal_text.h"
 #include "cli/run.h"
+#include "command/help.h"
 #include "core/escape.h"
 #include "tokenizer/unicode.h"
 

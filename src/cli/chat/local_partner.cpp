@@ -3,7 +3,7 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
-#include "cli/display.h"
+#include "command/display.h"
 #include "core/escape.h"
 #include "core/output.h"
 

@@ -9,7 +9,7 @@
 #include "cli/run.h"
 #include "core/escape.h"
 #include "core/output.h"
-#include "server/client/event_reader.h"
+#include "server/protocol/event_reader.h"
 #include "server/protocol/json.h"
 
 namespace quire::cli {

@@ -1,8 +1,9 @@
 #include "cli/chat/session.h"
 
 #include "cli/chat/history_store.h"
-#include "cli/options.h"
-#include "cli/text_input.h"
+#include "command/help.h"
+#include "command/options.h"
+#include "command/text_input.h"
 #include "core/escape.h"
 #include "core/output.h"
 #include "tokenizer/unicode.h"

@@ -1,11 +1,11 @@
 #include "cli/chat/terminal_text.h"
 
 #include <fmt/format.h>
-#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <cstdlib>
 
+#include "command/help.h"
 #include "core/output.h"
 #include "tokenizer/unicode.h"
 
@@ -24,14 +24,6 @@ std::string harmless(std::string_view text) {
     text.remove_prefix(d.length);
   }
   return out;
-}
-
-int terminal_columns() {
-  for (const int fd : {STDOUT_FILENO, STDERR_FILENO}) {
-    winsize size{};
-    if (isatty(fd) != 0 && ioctl(fd, TIOCGWINSZ, &size) == 0 && size.ws_col > 0) return size.ws_col;
-  }
-  return 0;
 }
 
 TerminalText::TerminalText(bool wraps) : terminal_(isatty(STDOUT_FILENO) != 0), wraps_(wraps) {

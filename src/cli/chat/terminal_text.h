@@ -12,9 +12,6 @@ namespace quire::cli {
 // they would steer it. Whole characters only.
 std::string harmless(std::string_view text);
 
-// Columns of the terminal that standard output is, or else standard error; 0: there is none.
-int terminal_columns();
-
 // Where standard output is a terminal, text is made harmless, and wraps at blanks if it is to; else it stays as it is.
 class TerminalText {
  public:

@@ -6,7 +6,7 @@
 
 #include "arch/architecture.h"
 #include "arch/tensors.h"
-#include "cli/display.h"
+#include "command/display.h"
 #include "core/escape.h"
 
 namespace quire::cli {

@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "cli/encoding.h"
 #include "cli/pattern.h"
+#include "command/encoding.h"
 #include "gguf/reader.h"
 
 namespace quire::cli {

@@ -5,7 +5,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
-#include "cli/display.h"
+#include "command/display.h"
 #include "core/output.h"
 
 namespace quire::cli {

@@ -1,0 +1,15 @@
+#include "command/cpu_check.h"
+
+#include <cstdio>
+
+namespace quire::cli {
+
+bool cpu_suffices() {
+  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi2") &&
+      __builtin_cpu_supports("f16c"))
+    return true;
+  std::fputs("quire: this CPU lacks AVX2, FMA, BMI2 or F16C; an x86-64-v3 CPU (2013 or later) is needed\n", stderr);
+  return false;
+}
+
+}  // namespace quire::cli

@@ -1,0 +1,191 @@
+#include "command/options.h"
+
+#include <algorithm>
+#include <charconv>
+
+#include "command/card_costs.h"
+#include "core/output.h"
+#include "ops/registry.h"
+
+namespace quire::cli {
+
+namespace {
+
+constexpr Named<Arithmetic> kArithmetics[] = {
+    {"auto", Arithmetic::kAuto}, {"latency", Arithmetic::kLatency}, {"throughput", Arithmetic::kThroughput}};
+
+}  // namespace
+
+void ModelOptions::add(Flags& flags) {
+  flags.add(kModelNames, &model, kModelHelp).required();
+  add_compute(flags);
+}
+
+void ModelOptions::add_compute(Flags& flags) {
+  flags.add("--device", chosen(&device, kDevices),
+            "Where to compute: cpu, cuda (an NVIDIA GPU), or reference (plain float32 loops, slow)");
+  flags.add("--gpu", &gpu, "With --device cuda: which GPU, as `quire devices` counts them");
+  flags.add("-t,--threads", &threads, "Threads; 0: all CPUs. The output does not depend on it");
+  flags.add("--kernel OP=NAME", &kernels,
+            "Force one operator to one kernel, to bisect a difference (repeatable). What it does not take "
+            "runs as usual, and is counted at the end");
+}
+
+Result<Device> ModelOptions::checked_device() const {
+  if (gpu < 0) return request_error("--gpu {}: GPUs are counted from 0", gpu);
+  if (gpu > 0 && device != Device::kCuda)
+    return request_error("--gpu {}: --device {} does not use one; add --device cuda", gpu, device_name());
+  return device;
+}
+
+void KvCacheOption::add(Flags& flags) {
+  flags.add("--kv-cache-dtype", chosen(&type, kKvCacheTypes),
+            "What keys and values are kept in: auto (bf16), bf16, or fp8 (E4M3: half the memory, and on a GPU half "
+            "the reading). The output depends on it");
+}
+
+void ArithmeticOption::add(Flags& flags) {
+  flags.add("--arithmetic", chosen(&arithmetic, kArithmetics),
+            "Kernels of generated tokens on a CPU: latency (integers), throughput, or auto: the first where there "
+            "are two sequences at most. The output depends on it in the last bits");
+}
+
+void ComputeOptions::add(Flags& flags) {
+  flags.add("--gpu-memory-utilization", &gpu_memory,
+            "Share of the GPU's memory that may be in use; what weights and scratch leave of it holds "
+            "the KV cache");
+  kv_cache.add(flags);
+  arithmetic.add(flags);
+  flags.add("--depth", &depth, "Steps under way at a time, 1 or 2; 0: 2 on a GPU. The output does not depend on it");
+  flags.add("!--no-graphs", &graphs, "Launch every kernel by itself on a GPU. The output is the same");
+  speculative.add(flags);
+  card_costs.add(flags);
+}
+
+Status ComputeOptions::apply(EngineOptions& to) const {
+  QUIRE_CHECKED(card_costs.apply(to.device, to.gpu));
+  to.kv_cache = kv_cache.type;
+  to.gpu_memory_utilization = gpu_memory;
+  to.depth = depth;
+  to.graphs = graphs;
+  QUIRE_TRY(to.speculative, speculative.parsed());
+  to.arithmetic = arithmetic.arithmetic;
+  return {};
+}
+
+Result<KernelChoice> ModelOptions::parsed_kernels() const {
+  KernelChoice choice;
+  for (const std::string& k : kernels) {
+    const size_t eq = k.find('=');
+    if (eq == std::string::npos) return request_error("--kernel {}: write it as operator=kernel", k);
+    const std::string op = k.substr(0, eq), name = k.substr(eq + 1);
+    choice.forced.emplace_back(op, name);
+  }
+  QUIRE_TRY(const Device where, checked_device());
+  QUIRE_CHECKED(check_forced(choice, {.device = where}));
+  return choice;
+}
+
+void report_forced(std::span<const ForcedCount> counts) {
+  for (const ForcedCount& c : counts)
+    tell_line(fmt::format("[{}={}: ran {} of {} calls]", c.op, c.kernel, c.ran, c.ran + c.replaced));
+}
+
+void SamplingOptions::add_numbers(Flags& flags, const char* unless_given, bool with_defaults) {
+  const auto add_one = [&](const char* name, const char* names, auto& to, const std::string& help) -> Flag& {
+    Flag& flag = flags.add(names, &to, help);
+    if (!with_defaults) flag.default_text("");
+    numbers_.emplace_back(name, &flag);
+    return flag;
+  };
+  add_one("temperature", "--temperature,--temp", params.temperature,
+          fmt::format("0: always the likeliest token. This and the next ones: if not given, {}", unless_given));
+  add_one("top_k", "--top-k", params.top_k, "Keep the k likeliest tokens; 0: all");
+  add_one("top_p", "--top-p", params.top_p, "Keep the likeliest tokens that reach this probability");
+  add_one("min_p", "--min-p", params.min_p, "Keep tokens of at least this share of the likeliest one's probability");
+  add_one("typical_p", "--typical-p", params.typical_p, "Locally typical sampling; 1: off");
+  add_one("repetition_penalty", "--repetition-penalty,--repeat-penalty", params.repetition_penalty,
+          "On tokens of prompt and output; 1: off");
+  add_one("presence_penalty", "--presence-penalty", params.presence_penalty, "On tokens of the output");
+  add_one("frequency_penalty", "--frequency-penalty", params.frequency_penalty,
+          "On tokens of the output, per occurrence");
+  add_one("seed", "-s,--seed", params.seed, "Same seed, same text").any_bits();
+}
+
+void SamplingOptions::add(Flags& flags) {
+  add_numbers(flags, "what the file recommends, or for a chat else what the makers of its family publish", true);
+  flags.add("--logit-bias TOKEN=VALUE", &bias, "Added to a token's logit (repeatable)");
+  flags.add("--logprobs", &params.logprobs, "Report log-probabilities of the token and of so many likeliest ones")
+      .default_text("");
+}
+
+void SamplingOptions::add_of_requests(Flags& flags) {
+  add_numbers(flags, "as the server chooses", false);
+}
+
+bool SamplingOptions::given(std::string_view name) const {
+  return std::ranges::any_of(numbers_, [&](const auto& n) { return n.first == name && n.second->given(); });
+}
+
+std::set<std::string> SamplingOptions::all_given() const {
+  std::set<std::string> names;
+  for (const auto& [name, flag] : numbers_)
+    if (flag->given()) names.insert(name);
+  return names;
+}
+
+void SamplingOptions::take_defaults(const SamplingDefaults& recommended) {
+  SamplingParams p = params;
+  recommended.apply(p);
+  const auto take = [&](const char* name, auto& to, auto from) {
+    if (!given(name)) to = from;
+  };
+  take("temperature", params.temperature, p.temperature);
+  take("top_k", params.top_k, p.top_k);
+  take("top_p", params.top_p, p.top_p);
+  take("min_p", params.min_p, p.min_p);
+  take("repetition_penalty", params.repetition_penalty, p.repetition_penalty);
+  take("presence_penalty", params.presence_penalty, p.presence_penalty);
+}
+
+void RopeFlags::add(Flags& flags) {
+  flags.add(
+      "--rope-scaling none|linear|yarn", chosen_text(&rope.scaling, {{"none"}, {"linear"}, {"yarn"}}),
+      "For contexts longer than those of the training: yarn or linear, with --rope-scale; none: not even what the "
+      "file says (default: as the file says). Short prompts change too, and are answered a little worse: leave "
+      "it out where the context suffices");
+  flags.add("--rope-scale", &rope.factor, "How many times longer contexts become");
+  flags.add("--yarn-orig-ctx", &rope.original_context,
+            "Context that the model was trained for (default: as the file says)");
+  flags.add("--yarn-attn-factor", &rope.attn_factor,
+            "Multiplies what YaRN makes of the size of queries and keys (default: 1)");
+  flags.add("--yarn-ext-factor", &rope.ext_factor,
+            "How far high frequencies stay as they are: 1 wholly, 0 not at all (default: 1)");
+  flags.add("--yarn-beta-fast", &rope.beta_fast,
+            "Frequencies with more turns than this in the original context stay (default: 32)");
+  flags.add("--yarn-beta-slow", &rope.beta_slow, "Those with fewer turns than this are scaled wholly (default: 1)");
+}
+
+Result<RopeOverride> RopeFlags::parsed() const {
+  QUIRE_CHECKED(rope.check());
+  return rope;
+}
+
+Result<SamplingParams> SamplingOptions::parsed() const {
+  SamplingParams p = params;
+  for (const std::string& b : bias) {
+    int32_t token = 0;
+    float value = 0.0f;
+    const char* const end = b.data() + b.size();
+    const auto [eq, token_error] = std::from_chars(b.data(), end, token);
+    if (token_error != std::errc{} || eq == end || *eq != '=')
+      return request_error("--logit-bias {}: write it as token=value", b);
+    const auto [rest, value_error] = std::from_chars(eq + 1, end, value);
+    if (value_error != std::errc{} || rest != end)
+      return request_error("--logit-bias {}: the value is not a number", b);
+    p.logit_bias[token] = value;
+  }
+  return p;
+}
+
+}  // namespace quire::cli

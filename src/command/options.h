@@ -1,0 +1,106 @@
+// Options that several commands share: each group is declared once, with its flags and help.
+#pragma once
+
+#include <set>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "command/card_costs.h"
+#include "command/flags.h"
+#include "command/speculative_flags.h"
+#include "engine/options.h"
+#include "engine/rope_override.h"
+#include "engine/sampling_defaults.h"
+
+namespace quire::cli {
+
+// How a command takes its model: by position or as -m, which `prepared_arguments` puts first.
+inline constexpr char kModelNames[] = "-m,--model,MODEL FILE";
+inline constexpr char kModelHelp[] = "GGUF file (of a split model, the first one) or Hugging Face folder";
+
+inline constexpr Named<Device> kDevices[] = {
+    {"cpu", Device::kCpu}, {"cuda", Device::kCuda}, {"reference", Device::kReference}};
+inline constexpr Named<KvCacheType> kKvCacheTypes[] = {
+    {"auto", KvCacheType::kAuto}, {"bf16", KvCacheType::kBf16, "bfloat16"}, {"fp8", KvCacheType::kFp8, "fp8_e4m3"}};
+
+// --kv-cache-dtype: what keys and values are kept in.
+struct KvCacheOption {
+  KvCacheType type = KvCacheType::kAuto;
+
+  void add(Flags& flags);
+};
+
+// --arithmetic: auto, latency or throughput.
+struct ArithmeticOption {
+  Arithmetic arithmetic = Arithmetic::kAuto;
+
+  void add(Flags& flags);
+};
+
+// --gpu-memory-utilization, --kv-cache-dtype, --arithmetic, --depth, --no-graphs, --card-costs and those of
+// speculation: what else is up to an engine.
+struct ComputeOptions {
+  KvCacheOption kv_cache;
+  CardCostsOption card_costs;
+  double gpu_memory = 0.9;
+  ArithmeticOption arithmetic;
+  int depth = 0;
+  bool graphs = true;
+  SpeculativeFlags speculative;
+
+  void add(Flags& flags);
+  // After device and GPU are set.
+  Status apply(EngineOptions& to) const;
+};
+
+// MODEL or -m, --device, --gpu, --threads, --kernel: which model runs where.
+struct ModelOptions {
+  std::string model;
+  Device device = Device::kCpu;
+  int gpu = 0;
+  int threads = 0;
+  std::vector<std::string> kernels;
+
+  void add(Flags& flags);
+  void add_compute(Flags& flags);  // all but the model, for commands that take their models another way
+  std::string device_name() const { return name_of(kDevices, device); }
+  // With --gpu only where the device is one.
+  Result<Device> checked_device() const;
+  // "op=name" pairs; an unknown operator or kernel, or one that this CPU cannot run, is an error.
+  Result<KernelChoice> parsed_kernels() const;
+};
+
+// A line on standard error for every forced kernel: how many of its operator's calls it ran.
+void report_forced(std::span<const ForcedCount> counts);
+
+// --temperature, --top-k, ...: how tokens are chosen.
+struct SamplingOptions {
+  SamplingParams params;
+  std::vector<std::string> bias;  // "token=value"
+
+  void add(Flags& flags);
+  // Those that a request to a server may have; what is not given is left to it.
+  void add_of_requests(Flags& flags);
+  // What the command line leaves open is as the model's makers recommend, if they do.
+  void take_defaults(const SamplingDefaults& recommended);
+  // Whether the command line says this one, by its name in requests: "top_k".
+  bool given(std::string_view name) const;
+  std::set<std::string> all_given() const;
+  Result<SamplingParams> parsed() const;
+
+ private:
+  void add_numbers(Flags& flags, const char* unless_given, bool with_defaults);
+  std::vector<std::pair<std::string, const Flag*>> numbers_;  // by the names in requests
+};
+
+// --rope-scaling and its factors: positions in place of what the model's file says.
+struct RopeFlags {
+  RopeOverride rope;
+
+  void add(Flags& flags);
+  // What was given, checked.
+  Result<RopeOverride> parsed() const;
+};
+
+}  // namespace quire::cli

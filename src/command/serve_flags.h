@@ -1,0 +1,36 @@
+// The flags of `quire serve`.
+#pragma once
+
+#include <string>
+
+#include "command/options.h"
+#include "server/serve.h"
+
+namespace quire::cli {
+
+// The group of flags that are about HTTP alone.
+inline constexpr char kHttpGroup[] = "HTTP";
+
+// The command line as typed; seconds and sizes become ServeOptions at the end.
+struct ServeFlags {
+  ModelOptions model;
+  ComputeOptions compute;
+  RopeFlags rope;
+  server::ServeOptions o;
+  double request_timeout = 600, drain_timeout = 30, responses_time = 3600, swap_space = 4, host_cache = 0,
+         prefix_file_size = 8;
+  std::string limits_file, uds_mode = "0600";
+  bool no_access_log = false;
+
+  void add(Flags& flags);
+  Result<server::ServeOptions> parsed() const;
+
+ private:
+  void add_model(Flags& flags);
+  void add_answers(Flags& flags);
+  void add_cache(Flags& flags);
+  void add_http(Flags& flags);
+  void add_limits(Flags& flags);
+};
+
+}  // namespace quire::cli

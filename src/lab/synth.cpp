@@ -1,0 +1,51 @@
+// quire synth: a model file of real shapes with random weights, to measure speed with. Its text is noise.
+#include <fmt/format.h>
+
+#include <memory>
+
+#include "command/display.h"
+#include "core/output.h"
+#include "core/progress.h"
+#include "lab/commands.h"
+#include "lab/synth_model.h"
+
+namespace quire::cli {
+namespace {
+
+struct Options : SynthOptions {
+  std::string output;
+};
+
+Status synth(const Options& o) {
+  QUIRE_TRY(const SynthModel model, SynthModel::choose(o));
+  gguf::Writer w;
+  QUIRE_CHECKED(model.declare(w));
+  QUIRE_CHECKED(w.open(o.output));
+  Progress progress("writing", static_cast<int64_t>(w.file_bytes()), Progress::Unit::kBytes);
+  std::vector<std::byte> bytes;
+  const auto write = [&](const SynthPayload& payload) {
+    bytes.resize(payload.bytes);
+    payload.copy_to(bytes.data());
+    progress.add(static_cast<int64_t>(bytes.size()));
+    return w.write_tensor(bytes);
+  };
+  QUIRE_CHECKED(model.fill(write));
+  QUIRE_CHECKED(w.finish());
+  const SynthShape& shape = model.shape();
+  print_out("{}: {} ({}), {} layers, {}\n", o.output, shape.name, shape.summary, shape.layers,
+            human_bytes(w.file_bytes()));
+  return {};
+}
+
+}  // namespace
+
+Action add_synth(Flags& flags) {
+  auto o = std::make_shared<Options>();
+  flags.add("-o,--output,OUTPUT FILE", &o->output, "File to write").required();
+  flags.add("--preset", &o->preset, "Shapes: " + synth_presets());
+  o->add(flags);
+  flags.add("--seed", &o->seed, "Seed of the random weights").any_bits();
+  return [o] { return synth(*o); };
+}
+
+}  // namespace quire::cli
