@@ -30,29 +30,21 @@ constexpr int64_t kMostReported = int64_t{1} << 20, kMostStreamed = int64_t{1} <
 // The request of one answer; the further answers to a prompt continue with other seeds.
 Job make_job(const GenerationParams& p, std::string salt, const SharedTokens& tokens,
              const std::vector<int64_t>& cache_positions, int64_t max_tokens, uint64_t seed) {
-  Job job;
+  Job job{.request = p.request};
   Request& r = job.request;
-  r.priority = p.priority;
-  r.cache_salt = std::move(salt);
   r.prompt = tokens;
-  r.cache_positions = cache_positions;
   r.max_tokens = max_tokens;
-  r.min_tokens = p.min_tokens;
-  r.sampling = p.sampling;
   r.sampling.seed = seed;
-  r.stop = p.stop;
-  r.stop_tokens = p.stop_tokens;
-  r.ignore_eos = p.ignore_eos;
-  r.include_stop = p.include_stop;
-  r.speculative = p.speculative;
   r.render_special = !p.skip_special_tokens;
+  r.cache_salt = std::move(salt);
+  r.cache_positions = cache_positions;
   return job;
 }
 
 ApiStatus check_min_tokens(const GenerationParams& p, int64_t max_tokens) {
-  if (p.min_tokens <= max_tokens) return {};
+  if (p.request.min_tokens <= max_tokens) return {};
   return bad_field("min_tokens", "invalid_value", "'min_tokens' is {}, but at most {} tokens are generated",
-                   p.min_tokens, max_tokens);
+                   p.request.min_tokens, max_tokens);
 }
 
 GenerationPlan make_plan(const GenerationParams& p, const std::shared_ptr<const ModelContext>& model,
@@ -62,10 +54,10 @@ GenerationPlan make_plan(const GenerationParams& p, const std::shared_ptr<const 
   plan.service = service;
   plan.model_name = model->told_name(p.model);
   plan.token_ids = p.return_token_ids;
-  plan.stops = p.stop;
-  plan.stop_tokens = p.stop_tokens;
+  plan.stops = p.request.stop;
+  plan.stop_tokens = p.request.stop_tokens;
   plan.stream = p.stream;
-  plan.logprobs = p.sampling.logprobs >= 0;
+  plan.logprobs = p.request.sampling.logprobs >= 0;
   plan.answers_each = static_cast<size_t>(p.n);
   plan.cache_info = p.return_cache_info;
   return plan;
@@ -98,7 +90,7 @@ OpenAiEnvelope envelope_of(const GenerationPlan& plan, const GenerationParams& p
 // not as a tree of values, which would take 16 bytes for each.
 std::string rendered(const ModelContext& model, const GenerationParams& p, const std::vector<TokenId>& tokens,
                      int64_t max_tokens) {
-  const SamplingParams& s = p.sampling;
+  const SamplingParams& s = p.request.sampling;
   const auto number = [](float x) { return Json::parse(fmt::format("{}", x)); };  // 0.7, not 0.699999988
   std::string text = dump({{"request_id", "render-" + random_hex()},
                            {"model", model.told_name(p.model)},
@@ -123,7 +115,7 @@ ApiStatus check_told_ids(const GenerationParams& p, int64_t tokens) {
 
 // What answers tell of their prompts.
 PromptReport::Wanted wanted_of(const GenerationParams& p, bool echo) {
-  return {.lists = echo ? p.sampling.logprobs : -1, .prompt_logprobs = p.prompt_logprobs};
+  return {.lists = echo ? p.request.sampling.logprobs : -1, .prompt_logprobs = p.prompt_logprobs};
 }
 
 ApiStatus check_reported(const GenerationParams& p, const PromptReport::Wanted& wanted, int64_t prompt_tokens) {

@@ -98,15 +98,11 @@ namespace {
 
 // How requests are sampled that do not say.
 Json sampling_json(const SamplingParams& s) {
-  const auto number = [](float x) { return Json::parse(fmt::format("{}", x)); };  // 0.7, not 0.699999988
-  return {{"temperature", number(s.temperature)},
-          {"top_k", s.top_k},
-          {"top_p", number(s.top_p)},
-          {"min_p", number(s.min_p)},
-          {"typical_p", number(s.typical_p)},
-          {"repeat_penalty", number(s.repetition_penalty)},
-          {"presence_penalty", number(s.presence_penalty)},
-          {"frequency_penalty", number(s.frequency_penalty)}};
+  Json all = Json::object();
+  each_sampling_field(s, [&](const SamplingField& field, auto value) {
+    all[std::string(field.llama_name())] = Json::parse(fmt::format("{}", value));  // 0.7, not 0.699999988
+  });
+  return all;
 }
 
 }  // namespace

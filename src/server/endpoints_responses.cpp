@@ -138,7 +138,7 @@ ApiStatus Api::responses(Call& call) {
                              .model = model.told_name(r.chat.params.model),
                              .custom = std::move(r.echo.custom),
                              .echo = std::move(r.echo.fields)};
-  if (r.chat.params.sampling.logprobs >= 0) envelope.tokenizer = &model.tokenizer();
+  if (r.chat.params.request.sampling.logprobs >= 0) envelope.tokenizer = &model.tokenizer();
   if (store) {
     const int key = call.responder->record().key;
     envelope.keep = [this, key, id = kept.id](const Json& response) {

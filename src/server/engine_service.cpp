@@ -4,7 +4,6 @@
 #include <cmath>
 
 #include "core/log.h"
-#include "tokenizer/stop_matcher.h"
 
 namespace quire::server {
 namespace {
@@ -45,13 +44,6 @@ void EngineService::stop() {
 ApiStatus EngineService::health() const {
   if (const std::optional<Error> lost = engine_->lost())
     return ApiError{503, lost->message + "; the server must be started again", "", "device_lost"};
-  return {};
-}
-
-ApiStatus EngineService::check(const Request& r) const {
-  QUIRE_CHECKED(r.sampling.validate(engine_->model().model->config().vocab));
-  if (const Result<StopMatcher> stop = StopMatcher::create(r.stop); !stop.ok())
-    return bad_field("stop", "invalid_value", "{}", stop.error().message);
   return {};
 }
 
@@ -102,7 +94,6 @@ void EngineService::give_back(uint64_t client, size_t jobs) {
 
 ApiResult<std::vector<JobId>> EngineService::submit(std::vector<Job> jobs, EventSink sink) {
   QUIRE_CHECKED(health());
-  for (const Job& job : jobs) QUIRE_CHECKED(check(job.request));
   uint64_t client = jobs.empty() ? 0 : jobs[0].request.client;
   const auto counted =
       static_cast<size_t>(std::count_if(jobs.begin(), jobs.end(), [](const Job& job) { return job.counts; }));
@@ -115,7 +106,7 @@ ApiResult<std::vector<JobId>> EngineService::submit(std::vector<Job> jobs, Event
     throw;
   }
   settle(ids.ok(), client, counted, jobs.size());
-  if (!ids.ok()) return *failure_of({.finish = FinishReason::kError, .error = ids.error()});
+  if (!ids.ok()) return ids.error();
   std::vector<JobId> accepted;
   for (const RequestId id : *ids) accepted.push_back(id.v);
   return accepted;

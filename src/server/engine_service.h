@@ -54,7 +54,6 @@ class EngineService : public Service {
   };
   using EntryPtr = std::shared_ptr<Entry>;
 
-  ApiStatus check(const Request& r) const;
   ApiStatus reserve(uint64_t& client, size_t jobs, size_t with_uncounted);
   std::vector<Engine::Submission> submissions_of(std::vector<Job>& jobs, uint64_t client, EventSink sink);
   void give_back(uint64_t client, size_t jobs);
