@@ -14,6 +14,26 @@
 
 namespace quire::server {
 
+struct Api::TextRoutes {
+  static ApiStatus chat(Api& api, Call& call);
+  static ApiStatus complete(Api& api, Call& call);
+  static ApiStatus infill(Api& api, Call& call);
+  static ApiStatus render_chat(Api& api, Call& call);
+  static ApiStatus render_texts(Api& api, Call& call);
+};
+
+std::span<const Api::Route> Api::text_routes() {
+  using H = TextRoutes;
+  static constexpr Route kRows[] = {
+      {"POST", "/v1/chat/completions", Route::kKey, Route::kGenerates, kOpenAi, H::chat},
+      {"POST", "/v1/chat/completions/render", Route::kKey, Route::kModel, kOpenAi, H::render_chat},
+      {"POST", "/v1/completions", Route::kKey, Route::kGenerates, kOpenAi, H::complete},
+      {"POST", "/v1/completions/render", Route::kKey, Route::kModel, kOpenAi, H::render_texts},
+      {"POST", "/infill", Route::kKey, Route::kGenerates, kOpenAi, H::infill},
+  };
+  return kRows;
+}
+
 struct Api::Prepared {
   GenerationPlan plan;
   std::vector<Job> jobs;
@@ -173,10 +193,10 @@ std::optional<ReasoningMarks> marks_of(const AnswerSyntax& s, const GenerationPa
 
 }  // namespace
 
-ApiStatus Api::chat(Call& call) {
-  QUIRE_TRY(JsonDocument document, body(call));
+ApiStatus Api::TextRoutes::chat(Api& api, Call& call) {
+  QUIRE_TRY(JsonDocument document, api.body(call));
   QUIRE_TRY(ChatRequest r, parse_chat_request(std::move(document), call.loaded.model->limits()));
-  return converse(call, std::move(r), [](const GenerationPlan& plan, const GenerationParams& p) {
+  return api.converse(call, std::move(r), [](const GenerationPlan& plan, const GenerationParams& p) {
     return chat_writer(envelope_of(plan, p), plan.model->tokenizer(), plan.logprobs);
   });
 }
@@ -258,30 +278,30 @@ ApiResult<EncodedPrompt> encode_text_prompt(const ModelContext& model, Prompt pr
 
 }  // namespace
 
-ApiStatus Api::complete(Call& call) {
-  QUIRE_TRY(JsonDocument document, body(call));
+ApiStatus Api::TextRoutes::complete(Api& api, Call& call) {
+  QUIRE_TRY(JsonDocument document, api.body(call));
   QUIRE_TRY(CompletionRequest r, parse_completion_request(std::move(document), call.loaded.model->limits()));
-  return go_on(
+  return api.go_on(
       call, std::move(r), [](const GenerationPlan& plan, const GenerationParams& p, std::vector<std::string> echoes) {
         return completion_writer(envelope_of(plan, p), plan.model->tokenizer(), plan.logprobs, std::move(echoes));
       });
 }
 
-ApiStatus Api::infill(Call& call) {
-  QUIRE_TRY(JsonDocument document, body(call));
+ApiStatus Api::TextRoutes::infill(Api& api, Call& call) {
+  QUIRE_TRY(JsonDocument document, api.body(call));
   QUIRE_TRY(CompletionRequest r, parse_infill_request(std::move(document), call.loaded.model->limits()));
-  return go_on(call, std::move(r),
-               [](const GenerationPlan& plan, const GenerationParams&, const std::vector<std::string>&) {
-                 return infill_writer(plan.model_name);
-               });
+  return api.go_on(call, std::move(r),
+                   [](const GenerationPlan& plan, const GenerationParams&, const std::vector<std::string>&) {
+                     return infill_writer(plan.model_name);
+                   });
 }
 
 // What would be computed from a conversation, without computing it: routers look up prefixes by it.
-ApiStatus Api::render_chat(Call& call) {
-  QUIRE_TRY(JsonDocument document, body(call));
+ApiStatus Api::TextRoutes::render_chat(Api& api, Call& call) {
+  QUIRE_TRY(JsonDocument document, api.body(call));
   const ModelContext& model = *call.loaded.model;
   QUIRE_TRY(ChatRequest r, parse_chat_request(std::move(document), model.limits()));
-  report(call, r.ignored);
+  api.report(call, r.ignored);
   QUIRE_CHECKED(model.check_name(r.params.model));
   QUIRE_TRY(EncodedPrompt prompt, model.encode(std::move(r.conversation)));
   truncate(r.params, model.context(), prompt);
@@ -291,11 +311,11 @@ ApiStatus Api::render_chat(Call& call) {
 }
 
 // Likewise a list, of each prompt.
-ApiStatus Api::render_texts(Call& call) {
-  QUIRE_TRY(JsonDocument document, body(call));
+ApiStatus Api::TextRoutes::render_texts(Api& api, Call& call) {
+  QUIRE_TRY(JsonDocument document, api.body(call));
   const ModelContext& model = *call.loaded.model;
   QUIRE_TRY(CompletionRequest r, parse_completion_request(std::move(document), model.limits()));
-  report(call, r.ignored);
+  api.report(call, r.ignored);
   QUIRE_CHECKED(model.check_name(r.params.model));
   std::string all;
   for (Prompt& prompt : r.prompts) {
