@@ -61,7 +61,8 @@ class EngineService : public Service {
   void settle(bool taken, uint64_t client, size_t jobs, size_t with_uncounted);
   void run();
   void on_event(const EntryPtr& entry, const TokenEvent& event);
-  void measure_end(const Entry& entry, const TokenEvent& event);
+  void measure_token(Entry& entry);
+  void measure_end(const Entry& entry, const TokenEvent::Ended& end);
   void on_step(const StepRecord& step);
   void measure_step();
   void publish_load();  // with the mutex held

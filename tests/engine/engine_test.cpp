@@ -19,7 +19,8 @@ namespace {
 // What a listener heard.
 struct Heard {
   std::vector<TokenId> tokens;
-  std::vector<TokenEvent> events;
+  std::vector<TokenEvent::Token> sampled;
+  int events = 0;
   std::string text;
   FinishReason finish = FinishReason::kNone;
   int ends = 0;
@@ -27,11 +28,11 @@ struct Heard {
   Listener listener() {
     return [this](const TokenEvent& e) {
       EXPECT_EQ(ends, 0) << "nothing comes after the end";
-      if (e.token >= 0) tokens.push_back(e.token);
-      events.push_back(e);
-      text += e.text;
-      finish = e.finish;
-      ends += e.finish != FinishReason::kNone;
+      if (const auto* const t = e.as<TokenEvent::Token>()) tokens.push_back(t->id), sampled.push_back(*t);
+      ++events;
+      text += e.text();
+      finish = e.finish();
+      ends += e.finish() != FinishReason::kNone;
     };
   }
 };
@@ -242,8 +243,8 @@ TEST_F(EngineTest, LogprobsAreThoseOfTheDistribution) {
   r.sampling.seed = 3;
   r.sampling.logprobs = 320;
   const Heard heard = run(r);
-  ASSERT_EQ(heard.events.size(), 24u);
-  for (const TokenEvent& e : heard.events) {
+  ASSERT_EQ(heard.sampled.size(), 24u);
+  for (const TokenEvent::Token& e : heard.sampled) {
     double sum = 0;
     bool found = false;
     ASSERT_EQ(e.top.size(), 320u);
@@ -252,7 +253,7 @@ TEST_F(EngineTest, LogprobsAreThoseOfTheDistribution) {
       if (i > 0) {
         EXPECT_GE(e.top[i - 1].logprob, e.top[i].logprob);
       }
-      if (e.top[i].token != e.token) continue;
+      if (e.top[i].token != e.id) continue;
       found = true;
       EXPECT_EQ(e.top[i].logprob, e.logprob);
     }
@@ -270,7 +271,7 @@ TEST_F(EngineTest, CancelsWaitingAndRunningRequests) {
   for (int i = 0; i < 4; ++i) engine->step();
   engine->drain_events();
   EXPECT_EQ(first.tokens.size(), 4u);
-  EXPECT_TRUE(second.events.empty()) << "waits for a place";
+  EXPECT_EQ(second.events, 0) << "waits for a place";
   engine->cancel(b);
   engine->cancel(b);
   engine->step();
@@ -396,8 +397,8 @@ TEST_F(EngineTest, TakesRequestsFromOtherThreads) {
         const RequestId id = engine
                                  ->submit(request({40 + t, 60 + i}, 5 + i),
                                           [&](const TokenEvent& e) {
-                                            if (e.finish == FinishReason::kNone) return;
-                                            cancelled += e.finish == FinishReason::kCancelled;
+                                            if (e.finish() == FinishReason::kNone) return;
+                                            cancelled += e.finish() == FinishReason::kCancelled;
                                             ++ended;
                                           })
                                  .value();
@@ -420,8 +421,8 @@ TEST_F(EngineTest, AListenerMaySubmitAndCancel) {
   engine
       ->submit(request({40}, 6),
                [&](const TokenEvent& e) {
-                 tokens += e.token >= 0;
-                 if (e.finish == FinishReason::kNone) return;
+                 tokens += e.token() >= 0;
+                 if (e.finish() == FinishReason::kNone) return;
                  engine->cancel(victim);
                  EXPECT_TRUE(engine->submit(request({41}, 3), next.listener()).ok());
                })
