@@ -8,7 +8,7 @@ import pathlib
 import re
 import sys
 
-LAYERS = ["core", "gguf", "hub", "arch", "quant", "jinja", "tokenizer", "constraint", "convert", "ops", "cache",
+LAYERS = ["core", "gguf", "hub", "arch", "quant", "jinja", "tokenizer", "constraint", "ops", "convert", "cache",
           "model", "engine", "eval", "server", "command", "localai", "lab", "cli"]
 SOURCES = {".h", ".cpp", ".cu", ".cuh"}
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')

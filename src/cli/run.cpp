@@ -120,15 +120,17 @@ Output generate(Engine& engine, Request request, const std::function<void(const 
   const auto start = Clock::now();
   const auto since = [&] { return std::chrono::duration<double>(Clock::now() - start).count(); };
   const auto listener = [&](const TokenEvent& e) {
-    if (e.token >= 0) {
-      if (out.events.empty()) out.first_token_seconds = since();
-      out.events.push_back(e);
+    if (const auto* const token = e.as<TokenEvent::Token>()) {
+      if (out.tokens.empty()) out.first_token_seconds = since();
+      out.tokens.push_back(*token);
+      out.text += token->text;
     }
-    out.text += e.text;
-    out.finish = e.finish;
-    out.drafts = e.drafts;
-    out.drafts_accepted = e.drafts_accepted;
-    if (e.error) out.error = e.error;
+    if (const auto* const end = e.as<TokenEvent::Ended>()) {
+      out.finish = end->finish;
+      out.drafts = end->drafts;
+      out.drafts_accepted = end->drafts_accepted;
+      out.error = end->error;
+    }
     each(e);
   };
   Result<RequestId> id = engine.submit(std::move(request), listener);
@@ -167,17 +169,17 @@ nlohmann::ordered_json as_json(const Output& out, const Engine& engine, bool log
   j["prompt_tokens"] = out.prompt.size();
   j["prompt_token_ids"] = out.prompt;
   std::vector<TokenId> tokens;
-  for (const TokenEvent& e : out.events) tokens.push_back(e.token);
+  for (const TokenEvent::Token& t : out.tokens) tokens.push_back(t.id);
   j["tokens"] = tokens;
   add_text(out, engine, chat, j);
   j["finish_reason"] = finish_reason_name(out.finish);
   j["fingerprint"] = engine.fingerprint();
   if (logprobs) {
     auto& list = j["logprobs"] = nlohmann::ordered_json::array();
-    for (const TokenEvent& e : out.events) {
+    for (const TokenEvent::Token& t : out.tokens) {
       nlohmann::ordered_json top = nlohmann::ordered_json::array();
-      for (const TokenLogprob& t : e.top) top.push_back({{"token", t.token}, {"logprob", t.logprob}});
-      list.push_back({{"token", e.token}, {"logprob", e.logprob}, {"top", top}});
+      for (const TokenLogprob& o : t.top) top.push_back({{"token", o.token}, {"logprob", o.logprob}});
+      list.push_back({{"token", t.id}, {"logprob", t.logprob}, {"top", top}});
     }
   }
   const int64_t drafts = out.drafts, accepted = out.drafts_accepted;
@@ -298,7 +300,7 @@ Status run(RunOptions& o) {
   const Deadline deadline(cancel_key);
   TerminalText text(o.templated(*model));
   const Output out = generate(*engine, std::move(request), [&](const TokenEvent& e) {
-    if (!o.json) text.write(e.text);
+    if (!o.json) text.write(e.text());
   });
   if (out.error) return *out.error;
   if (o.json) {
@@ -335,7 +337,7 @@ void print_status_line(const Output& out, const Engine& engine) {
       "{:.0f} MiB mapped from the file + {:.0f} MiB (repacked weights {:.0f}, cache {:.0f}, "
       "workspace {:.0f}, "
       "converted {:.1f})]",
-      finish_reason_name(out.finish), engine.load_seconds(), out.prompt.size(), out.prompt_rate(), out.events.size(),
+      finish_reason_name(out.finish), engine.load_seconds(), out.prompt.size(), out.prompt_rate(), out.tokens.size(),
       out.generation_rate(), mib(m.mapped), mib(m.repacked + m.kv_and_state + m.workspace + m.converted),
       mib(m.repacked), mib(m.kv_and_state), mib(m.workspace), mib(m.converted)));
   report_forced(engine.forced_kernels());

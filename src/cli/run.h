@@ -35,7 +35,7 @@ struct RunOptions {
 // What one request produced.
 struct Output {
   std::vector<TokenId> prompt;
-  std::vector<TokenEvent> events;  // one per token
+  std::vector<TokenEvent::Token> tokens;
   std::string text;
   FinishReason finish = FinishReason::kNone;
   std::optional<Error> error;
@@ -49,7 +49,7 @@ struct Output {
   // After the first token, which the prompt's steps produced.
   double generation_rate() const {
     const double s = seconds - first_token_seconds;
-    return events.size() > 1 && s > 0.0 ? static_cast<double>(events.size() - 1) / s : 0.0;
+    return tokens.size() > 1 && s > 0.0 ? static_cast<double>(tokens.size() - 1) / s : 0.0;
   }
 };
 

@@ -92,24 +92,16 @@ void report_forced(std::span<const ForcedCount> counts) {
 }
 
 void SamplingOptions::add_numbers(Flags& flags, const char* unless_given, bool with_defaults) {
-  const auto add_one = [&](const char* name, const char* names, auto& to, const std::string& help) -> Flag& {
-    Flag& flag = flags.add(names, &to, help);
+  std::string more = fmt::format(". This and the next ones: if not given, {}", unless_given);
+  const auto keep = [&](std::string_view name, Flag& flag) {
     if (!with_defaults) flag.default_text("");
     numbers_.emplace_back(name, &flag);
-    return flag;
   };
-  add_one("temperature", "--temperature,--temp", params.temperature,
-          fmt::format("0: always the likeliest token. This and the next ones: if not given, {}", unless_given));
-  add_one("top_k", "--top-k", params.top_k, "Keep the k likeliest tokens; 0: all");
-  add_one("top_p", "--top-p", params.top_p, "Keep the likeliest tokens that reach this probability");
-  add_one("min_p", "--min-p", params.min_p, "Keep tokens of at least this share of the likeliest one's probability");
-  add_one("typical_p", "--typical-p", params.typical_p, "Locally typical sampling; 1: off");
-  add_one("repetition_penalty", "--repetition-penalty,--repeat-penalty", params.repetition_penalty,
-          "On tokens of prompt and output; 1: off");
-  add_one("presence_penalty", "--presence-penalty", params.presence_penalty, "On tokens of the output");
-  add_one("frequency_penalty", "--frequency-penalty", params.frequency_penalty,
-          "On tokens of the output, per occurrence");
-  add_one("seed", "-s,--seed", params.seed, "Same seed, same text").any_bits();
+  each_sampling_field(params, [&](const SamplingField& field, auto& value) {
+    Range range = field.high == kAnyCount ? at_least(field.low) : between(field.low, field.high);
+    keep(field.name, flags.add(field.flags, &value, std::move(range), field.help + std::exchange(more, "")));
+  });
+  keep("seed", flags.add("-s,--seed", &params.seed, "Same seed, same text").any_bits());
 }
 
 void SamplingOptions::add(Flags& flags) {
@@ -130,22 +122,14 @@ bool SamplingOptions::given(std::string_view name) const {
 std::set<std::string> SamplingOptions::all_given() const {
   std::set<std::string> names;
   for (const auto& [name, flag] : numbers_)
-    if (flag->given()) names.insert(name);
+    if (flag->given()) names.emplace(name);
   return names;
 }
 
 void SamplingOptions::take_defaults(const SamplingDefaults& recommended) {
-  SamplingParams p = params;
-  recommended.apply(p);
-  const auto take = [&](const char* name, auto& to, auto from) {
-    if (!given(name)) to = from;
-  };
-  take("temperature", params.temperature, p.temperature);
-  take("top_k", params.top_k, p.top_k);
-  take("top_p", params.top_p, p.top_p);
-  take("min_p", params.min_p, p.min_p);
-  take("repetition_penalty", params.repetition_penalty, p.repetition_penalty);
-  take("presence_penalty", params.presence_penalty, p.presence_penalty);
+  recommended.each(params, [&](const SamplingField& field, auto value, auto& to) {
+    if (!given(field.name)) to = value;
+  });
 }
 
 void RopeFlags::add(Flags& flags) {

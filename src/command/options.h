@@ -91,7 +91,7 @@ struct SamplingOptions {
 
  private:
   void add_numbers(Flags& flags, const char* unless_given, bool with_defaults);
-  std::vector<std::pair<std::string, const Flag*>> numbers_;  // by the names in requests
+  std::vector<std::pair<std::string_view, const Flag*>> numbers_;  // by the names in requests
 };
 
 // --rope-scaling and its factors: positions in place of what the model's file says.

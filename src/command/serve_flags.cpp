@@ -174,10 +174,10 @@ void ServeFlags::add(Flags& flags) {
   add_http(flags);
   flags.group("Limits");
   add_limits(flags);
-  flags.footer(
-      "Four APIs and a page to chat at (/): OpenAI's /v1/chat/completions, /v1/completions, /v1/embeddings and "
-      "/v1/models, its /v1/responses, Anthropic's /v1/messages, and Ollama's /api/...; and /health, /metrics, "
-      "/version, /props and others. See docs/server.md.");
+  flags.footer(fmt::format(
+      "Four APIs, of OpenAI (its Responses too), Anthropic and Ollama, and a page to chat at (/). All routes: "
+      "{}. See docs/server.md.",
+      server::routes_text()));
 }
 
 Result<server::ServeOptions> ServeFlags::parsed() const {

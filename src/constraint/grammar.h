@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "core/id.h"
+#include "core/mask_words.h"
 #include "core/result.h"
 
 namespace quire {
@@ -46,11 +47,6 @@ struct Vocabulary {
 };
 // `size`: ids that logits have, which may be more than the tokenizer knows.
 Vocabulary vocabulary_of(const Tokenizer& tokenizer, int64_t size);
-
-// Words of a mask: bit i % 32 of word i / 32 is set if token i is allowed.
-constexpr int64_t mask_words(int64_t vocab) {
-  return (vocab + 31) / 32;
-}
 
 // Where one text stands in its grammar. Not thread-safe; several of a grammar are independent. What cannot be answered
 // within a fixed amount of work (a grammar with very many readings of the same text) counts as refused.

@@ -5,7 +5,7 @@
 #include <filesystem>
 #include <memory>
 
-#include "convert/generation_config.h"
+#include "ops/sampling/params.h"
 
 namespace quire::convert {
 namespace {
@@ -185,15 +185,16 @@ void write_tokenizer(const HfTokenizer& t, gguf::Writer& w) {
 // What the makers recommend, unless they say not to sample.
 void write_sampling(const json& generation, gguf::Writer& w) {
   if (const json* sample = find_member(generation, "do_sample"); sample != nullptr && *sample == json(false)) return;
-  for (const SamplingKey& key : {kTemperatureKey, kTopPKey, kMinPKey, kRepetitionPenaltyKey}) {
-    const json* v = find_member(generation, key.hf);
+  for (const SamplingField& field : kSamplingFields) {
+    const json* v = field.gguf.empty() ? nullptr : find_member(generation, field.name);
     if (v == nullptr || !v->is_number()) continue;
-    const auto x = static_cast<float>(v->get<double>());
-    if (std::isfinite(x)) w.add(std::string(key.gguf), x);
+    const std::string key(field.gguf);
+    if (field.is_integer()) {
+      if (v->is_number_unsigned() && v->get<uint64_t>() <= INT32_MAX) w.add(key, v->get<int32_t>());
+    } else if (const auto x = static_cast<float>(v->get<double>()); std::isfinite(x)) {
+      w.add(key, x);
+    }
   }
-  const json* top_k = find_member(generation, kTopKKey.hf);
-  if (top_k != nullptr && top_k->is_number_unsigned() && top_k->get<uint64_t>() <= INT32_MAX)
-    w.add(std::string(kTopKKey.gguf), top_k->get<int32_t>());
 }
 
 // Two significant digits: "950K", "13M", "1.2B".

@@ -34,27 +34,32 @@ Delivery::Stream::Stream(const Request& r, Listener listener, const Tokenizer* t
   detokenizer_.emplace(*tokenizer_, r.render_special, part);
 }
 
-// Fills in the text, and ends the request at a stop text.
-TokenEvent Delivery::Stream::event(TokenEvent e) {
-  e.request = id_;
-  if (!detokenizer_ || e.finish == FinishReason::kCancelled || e.finish == FinishReason::kError) return e;
-  const bool silent = e.token >= 0 && (std::find(silent_.begin(), silent_.end(), e.token) != silent_.end() ||
-                                       (!ignore_eos_ && tokenizer_->is_eog(e.token)));
-  if (e.token >= 0 && !silent) {
-    e.text = detokenizer_->push(e.token);
-    e.text = stop_.push(e.text, unmatched_ <= 0);
+void Delivery::Stream::fill_in(TokenEvent::What& what) {
+  if (const auto* const begun = std::get_if<TokenEvent::Begun>(&what)) admitted_ = begun->admitted;
+  if (auto* const token = std::get_if<TokenEvent::Token>(&what)) fill_in(*token);
+  auto* const end = std::get_if<TokenEvent::Ended>(&what);
+  if (end == nullptr || end->finish == FinishReason::kCancelled || end->finish == FinishReason::kError) return;
+  if (stopped_) end->finish = FinishReason::kStop;
+  if (end->finish == FinishReason::kStop) end->stop = stop_.stop_index();
+}
+
+void Delivery::Stream::fill_in(TokenEvent::Token& token) {
+  if (!detokenizer_) return;
+  const bool silent = std::find(silent_.begin(), silent_.end(), token.id) != silent_.end() ||
+                      (!ignore_eos_ && tokenizer_->is_eog(token.id));
+  if (!silent) {
+    token.text = stop_.push(detokenizer_->push(token.id), unmatched_ <= 0);
     if (unmatched_ > 0) --unmatched_;
   }
   if (stop_.stopped()) {
-    e.finish = FinishReason::kStop;
-  } else if (e.finish != FinishReason::kNone) {
+    stopped_ = true;
+    token.ends = FinishReason::kStop;
+  } else if (token.ends != FinishReason::kNone) {
     // An incomplete character becomes U+FFFD; a stop text may still be completed by it.
-    e.text += stop_.push(detokenizer_->flush());
-    e.text += stop_.flush();
+    token.text += stop_.push(detokenizer_->flush());
+    token.text += stop_.flush();
   }
-  if (e.finish == FinishReason::kStop) e.stop = stop_.stop_index();
-  if (stop_.stopped() && !shown_stops_.empty()) e.text += shown_stops_[static_cast<size_t>(stop_.stop_index())];
-  return e;
+  if (stop_.stopped() && !shown_stops_.empty()) token.text += shown_stops_[static_cast<size_t>(stop_.stop_index())];
 }
 
 Delivery::Delivery(Ended ended) : ended_(std::move(ended)) {
@@ -72,11 +77,11 @@ Delivery::~Delivery() {
   thread_.join();
 }
 
-void Delivery::push(std::shared_ptr<Stream> stream, TokenEvent e) {
+void Delivery::push(std::shared_ptr<Stream> stream, TokenEvent::What what) {
   {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [&] { return queue_.size() < kMostQueued; });
-    queue_.push_back({std::move(stream), std::move(e)});
+    queue_.push_back({std::move(stream), std::move(what)});
   }
   changed_.notify_all();
 }
@@ -103,28 +108,41 @@ void Delivery::work() {
   }
 }
 
+namespace {
+
+// Whether the engine goes on with the request behind this.
+bool goes_on(const TokenEvent::What& what) {
+  if (std::holds_alternative<TokenEvent::Ended>(what)) return false;
+  const auto* const token = std::get_if<TokenEvent::Token>(&what);
+  return token == nullptr || token->ends == FinishReason::kNone;
+}
+
+}  // namespace
+
 // Where there is no memory for an event, its request ends with an error of its own.
 void Delivery::deliver(Item& item) {
   Stream& s = *item.stream;
   if (s.ended_) return;
   if (!reserve) reserve.reset(new (std::nothrow) char[kReserve]);
-  const bool running = item.event.finish == FinishReason::kNone;
-  bool ended = false;
-  const auto tell = [&](const TokenEvent& e) {
+  const bool running = goes_on(item.what);
+  const auto tell = [&](TokenEvent::What what) {
+    const TokenEvent e{s.id_, std::move(what)};
     if (s.listener_) s.listener_(e);
-    ended = e.finish != FinishReason::kNone;
+    s.ended_ = e.as<TokenEvent::Ended>() != nullptr;
   };
-  if (!within_memory([&] { tell(s.event(std::move(item.event))); })) {
+  const bool told = within_memory([&] {
+    s.fill_in(item.what);
+    tell(std::move(item.what));
+    if (s.stopped_ && running) tell(s.end_by_text());
+  });
+  if (!told) {
     reserve = nullptr;
-    TokenEvent failed = out_of_memory();
-    failed.request = s.id_;
     // Another thread may have what was freed first: then it has it for a short time.
-    for (int attempt = 0; attempt < kAttempts && !within_memory([&] { tell(failed); }); ++attempt)
+    for (int attempt = 0; attempt < kAttempts && !within_memory([&] { tell(out_of_memory()); }); ++attempt)
       std::this_thread::sleep_for(kPause);
-    ended = true;
+    s.ended_ = true;
   }
-  if (!ended) return;
-  s.ended_ = true;
+  if (!s.ended_) return;
   s.listener_ = nullptr;  // lets go of what it holds
   ended_(s.id_, running);
 }

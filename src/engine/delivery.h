@@ -3,6 +3,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <deque>
 #include <functional>
@@ -29,7 +30,12 @@ class Delivery {
 
    private:
     friend class Delivery;
-    TokenEvent event(TokenEvent e);
+    // What only the stream knows: a token's text, and whether a stop text ends the generation.
+    void fill_in(TokenEvent::What& what);
+    void fill_in(TokenEvent::Token& token);
+    TokenEvent::Ended end_by_text() const {
+      return {.finish = FinishReason::kStop, .stop = stop_.stop_index(), .admitted = admitted_};
+    }
 
     RequestId id_;
     Listener listener_;
@@ -40,6 +46,8 @@ class Delivery {
     const Tokenizer* tokenizer_;
     bool ignore_eos_;
     int64_t unmatched_;  // tokens still to come in whose text no stop text is looked for
+    std::optional<std::chrono::steady_clock::time_point> admitted_;
+    bool stopped_ = false;  // by a stop text within a token
     bool ended_ = false;
   };
 
@@ -50,17 +58,16 @@ class Delivery {
   // Delivers what was pushed before, then ends its thread.
   ~Delivery();
 
-  // e: a token, or the end, or both; its text is filled in here. Waits while kMostQueued events have yet to be
-  // delivered, so that listeners that are slower than the steps hold these up and not the memory. One thread; never
-  // from a listener.
-  void push(std::shared_ptr<Stream> stream, TokenEvent e);
+  // Texts are filled in here. Waits while kMostQueued events have yet to be delivered, so that listeners that are
+  // slower than the steps hold these up and not the memory. One thread; never from a listener.
+  void push(std::shared_ptr<Stream> stream, TokenEvent::What what);
   // Waits until everything that was pushed before has been heard. Not on the delivering thread.
   void drain();
 
  private:
   struct Item {
     std::shared_ptr<Stream> stream;
-    TokenEvent event;
+    TokenEvent::What what;
   };
   static constexpr size_t kMostQueued = 8192;
   void work();

@@ -196,7 +196,7 @@ void Engine::take_incoming() {
 }
 
 void Engine::carry_out_cancels() {
-  const TokenEvent cancelled{.finish = FinishReason::kCancelled};
+  const TokenEvent::Ended cancelled{.finish = FinishReason::kCancelled};
   if (cancelling_all_)
     while (!waiting_.empty()) finish_waiting(RequestId{waiting_.begin()->first}, cancelled);
   if (cancelling_.empty() && !cancelling_all_) return;
@@ -266,12 +266,12 @@ void Engine::publish_host_tier() {
   stats_.host_tokens_loaded = s.chunks_loaded * kChunkTokens;
 }
 
-void Engine::finish(Sequence& s, TokenEvent event) {
-  event.admitted = s.admitted;
-  event.drafts = s.drafts.drafted;
-  event.drafts_accepted = s.drafts.accepted;
+void Engine::finish(Sequence& s, TokenEvent::Ended end) {
+  end.admitted = s.admitted;
+  end.drafts = s.drafts.drafted;
+  end.drafts_accepted = s.drafts.accepted;
   end_running(s);
-  delivery_.push(s.stream, std::move(event));
+  delivery_.push(s.stream, std::move(end));
 }
 
 void Engine::fail(Error error) {
@@ -291,14 +291,14 @@ void Engine::fail(Error error) {
 }
 
 // One that has no batch slot.
-void Engine::finish_waiting(RequestId id, TokenEvent event) {
+void Engine::finish_waiting(RequestId id, const TokenEvent::Ended& end) {
   const auto at = waiting_.find(id.v);
   {
     const std::lock_guard lock(inbox_mutex_);
     --queued_;
   }
   queue_.remove(id.v);
-  delivery_.push(at->second->stream, std::move(event));
+  delivery_.push(at->second->stream, end);
   waiting_.erase(at);
 }
 
@@ -312,8 +312,7 @@ void Engine::release_finished() {
 }
 
 void Engine::fail_running(const Error& error) {
-  TokenEvent failed{.finish = FinishReason::kError};
-  failed.error = error;
+  const TokenEvent::Ended failed{.finish = FinishReason::kError, .error = error};
   for (const auto& s : running_.all())
     if (!s->finished()) finish(*s, failed);
   // Those in flight began with what the failed step left: nobody wants their results.
@@ -325,8 +324,7 @@ void Engine::fail_running(const Error& error) {
 
 void Engine::fail_all(const Error& error) {
   fail_running(error);
-  TokenEvent failed{.finish = FinishReason::kError};
-  failed.error = error;
+  const TokenEvent::Ended failed{.finish = FinishReason::kError, .error = error};
   while (!waiting_.empty()) finish_waiting(RequestId{waiting_.begin()->first}, failed);
   release_finished();
 }

@@ -177,16 +177,16 @@ class Engine {
   void count_drafts(int32_t drafts, int32_t accepted);
   // `alone`: no further token of the same step follows.
   void commit_token(Sequence& s, Sampled sampled, bool alone);
-  static TokenEvent dead_end();
+  static TokenEvent::Ended dead_end();
   // Of a token that the sequence's constraint has accepted.
-  void tell(Sequence& s, TokenEvent event);
+  void tell(Sequence& s, TokenEvent::Token token);
   void commit_prompt(Sequence& s);
-  TokenEvent event_of(Sequence& s) const;
-  void finish(Sequence& s, TokenEvent event);
+  void tell_begun(Sequence& s);
+  void finish(Sequence& s, TokenEvent::Ended end);
   // A step failed: ends the requests that it can have touched, all of them if the device is lost.
   void fail(Error error);
   void fail_running(const Error& error);
-  void finish_waiting(RequestId id, TokenEvent event);
+  void finish_waiting(RequestId id, const TokenEvent::Ended& end);
   void end_running(Sequence& s);
   void release_finished();
   void fail_all(const Error& error);

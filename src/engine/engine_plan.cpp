@@ -51,7 +51,7 @@ void Engine::take_masks() {
     std::optional<SequenceMasks::Committed> made = SequenceMasks::take(*s);
     if (!made) continue;
     if (made->accepted)
-      tell(*s, std::move(made->event));
+      tell(*s, std::move(made->token));
     else
       finish(*s, dead_end());
   }

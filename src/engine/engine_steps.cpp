@@ -156,13 +156,14 @@ int32_t Engine::commit_rows(const SequenceRows& rows, const StepResults& results
   return 0;
 }
 
-// Of the first event what the request is told of its prompt.
-TokenEvent Engine::event_of(Sequence& s) const {
-  return {.cached_tokens = s.prefix.cached,
-          .prefix_miss = s.prefix.miss.reason,
-          .diverged_at = s.prefix.miss.diverged_at,
-          .prompt = std::exchange(s.results.logprobs, nullptr),
-          .admitted = s.admitted};
+// Before the first token, or where none follows: what is told of the prompt.
+void Engine::tell_begun(Sequence& s) {
+  if (std::exchange(s.begun, true)) return;
+  delivery_.push(s.stream, TokenEvent::Begun{.cached_tokens = s.prefix.cached,
+                                             .prefix_miss = s.prefix.miss.reason,
+                                             .diverged_at = s.prefix.miss.diverged_at,
+                                             .admitted = s.admitted,
+                                             .prompt = std::exchange(s.results.logprobs, nullptr)});
 }
 
 int32_t Engine::commit_tokens(const SequenceRows& rows, const StepResults& results) {
@@ -199,63 +200,58 @@ void Engine::count_drafts(int32_t drafts, int32_t accepted) {
 }
 
 // Of one request alone: its grammar has no text that goes on from here, or what else it demands leaves none.
-TokenEvent Engine::dead_end() {
-  TokenEvent e{.finish = FinishReason::kError};
-  e.error = request_error(
-      "no token is possible: what the request's constraint allows here is ruled out by its grammar, "
-      "allowed_token_ids, bad_words or logit_bias, or takes too long to find");
-  return e;
+TokenEvent::Ended Engine::dead_end() {
+  return {.finish = FinishReason::kError,
+          .error = request_error(
+              "no token is possible: what the request's constraint allows here is ruled out by its grammar, "
+              "allowed_token_ids, bad_words or logit_bias, or takes too long to find")};
 }
 
 void Engine::commit_token(Sequence& s, Sampled sampled, bool alone) {
-  if (s.results.damaged || (sampled.token < 0 && s.constraint == nullptr)) {
-    TokenEvent e{.finish = FinishReason::kError};
-    e.error = damaged_logits();
-    return finish(s, std::move(e));
-  }
+  if (s.results.damaged || (sampled.token < 0 && s.constraint == nullptr))
+    return finish(s, {.finish = FinishReason::kError, .error = damaged_logits()});
   if (sampled.token < 0) return finish(s, dead_end());
   // A grammar whose masks are slow takes its time for tokens, too. A step that samples the next one waits for neither.
   const bool by_pool = alone && s.pending == 0 && s.constraint != nullptr && !s.constraint->quick();
   if (s.constraint != nullptr && !by_pool && !s.constraint->commit(sampled.token)) return finish(s, dead_end());
   s.output.push_back(sampled.token);
-  TokenEvent e = event_of(s);
-  e.token = sampled.token;
-  e.logprob = sampled.logprob;
-  e.top = std::move(sampled.top);
+  tell_begun(s);
+  TokenEvent::Token token{.id = sampled.token, .logprob = sampled.logprob, .top = std::move(sampled.top)};
   const std::vector<TokenId>& stops = s.request.stop_tokens;
-  const bool ends = std::find(stops.begin(), stops.end(), sampled.token) != stops.end() ||
-                    (!s.request.ignore_eos && model_->tokenizer && model_->tokenizer->is_eog(sampled.token));
+  const bool ends = std::find(stops.begin(), stops.end(), token.id) != stops.end() ||
+                    (!s.request.ignore_eos && model_->tokenizer && model_->tokenizer->is_eog(token.id));
   if (ends) {
-    e.finish = FinishReason::kStop;
+    token.ends = FinishReason::kStop;
   } else if (s.outputs() >= s.request.max_tokens) {
-    e.finish = FinishReason::kLength;
+    token.ends = FinishReason::kLength;
   }
-  if (!by_pool) return tell(s, std::move(e));
-  masks_.commit_slowly(s, sampled.token, std::move(e));
+  if (!by_pool) return tell(s, std::move(token));
+  masks_.commit_slowly(s, std::move(token));
 }
 
-void Engine::tell(Sequence& s, TokenEvent event) {
-  if (s.constraint != nullptr && s.constraint->ended()) event.finish = FinishReason::kStop;
-  if (event.finish != FinishReason::kNone) return finish(s, std::move(event));
-  delivery_.push(s.stream, std::move(event));
+void Engine::tell(Sequence& s, TokenEvent::Token token) {
+  if (s.constraint != nullptr && s.constraint->ended()) token.ends = FinishReason::kStop;
+  const FinishReason ends = token.ends;
+  delivery_.push(s.stream, std::move(token));
+  if (ends != FinishReason::kNone) finish(s, {.finish = ends});
 }
 
 // The end of a prompt that nothing follows: an embedding, or log-probabilities of the prompt alone.
 void Engine::commit_prompt(Sequence& s) {
-  TokenEvent e = event_of(s);
-  e.finish = s.request.embed ? FinishReason::kStop : FinishReason::kLength;
-  if (s.results.damaged) {
-    e.finish = FinishReason::kError;
-    e.error = damaged_logits();
+  if (s.results.damaged) return finish(s, {.finish = FinishReason::kError, .error = damaged_logits()});
+  TokenEvent::Embedding embedding;
+  if (s.request.embed) {
+    embedding.values = s.results.pooled.normalised();
+    if (embedding.values.empty())
+      return finish(s, {.finish = FinishReason::kError,
+                        .error = Error{Fault::kModelFile,
+                                       "the model's hidden states are not numbers: its file is damaged or not "
+                                       "supported"}});
   }
-  if (!s.request.embed) return finish(s, std::move(e));
-  e.embedding = s.results.pooled.normalised();
-  if (e.embedding.empty()) {
-    e.finish = FinishReason::kError;
-    e.error =
-        Error{Fault::kModelFile, "the model's hidden states are not numbers: its file is damaged or not supported"};
-  }
-  finish(s, std::move(e));
+  tell_begun(s);
+  if (!s.request.embed) return finish(s, {.finish = FinishReason::kLength});
+  delivery_.push(s.stream, std::move(embedding));
+  finish(s, {.finish = FinishReason::kStop});
 }
 
 }  // namespace quire

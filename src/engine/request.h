@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <variant>
 #include <vector>
 
 #include "cache/prefix_cache.h"
@@ -38,8 +39,8 @@ struct Request {
   std::vector<TokenId> stop_tokens;         // tokens that end it, besides the model's end-of-generation tokens
   bool ignore_eos = false;                  // end-of-generation tokens are ordinary tokens
   bool render_special = false;              // control tokens appear in the text
-  // Nothing is generated: the only event brings the prompt's embedding, or an error. What is said of tokens, sampling
-  // and stopping has no meaning then.
+  // Nothing is generated: what comes is the prompt's embedding, or an error. What is said of tokens, sampling and
+  // stopping has no meaning then.
   bool embed = false;
   // -1: none; n: the log-probabilities of the prompt's tokens, and beside each those of the n likeliest ones. Such a
   // prompt is computed whole, whatever the prefix cache has of it.
@@ -65,25 +66,53 @@ struct PromptLogprobs {
   std::vector<TokenLogprob> top;  // [entries][tops], likeliest first; a token of -1: there are no more
 };
 
-// One generated token, an embedding, or the end of a request. The texts of all events of a request, put together, are
-// its output.
+// What is heard of a request: that it has begun, its tokens or its embedding, and once its end, which comes last. One
+// that ends early has an end alone.
 struct TokenEvent {
+  // A token of it, or its embedding, comes next.
+  struct Begun {
+    int64_t cached_tokens = 0;                   // of the prompt, that were found in the prefix cache
+    PrefixMiss prefix_miss = PrefixMiss::kNone;  // why no more of it was, and
+    int64_t diverged_at = -1;  // the first token that no cached prompt has, where others went another way
+    std::optional<std::chrono::steady_clock::time_point> admitted;  // when it got a batch slot
+    std::shared_ptr<const PromptLogprobs> prompt;                   // when asked for. Shared, because it may be large
+  };
+  // The texts of all tokens, put together, are the output.
+  struct Token {
+    TokenId id = -1;
+    float logprob = 0.0f;                     // when asked for
+    FinishReason ends = FinishReason::kNone;  // of the last one: kStop or kLength, and the end comes next
+    std::string text;  // whole characters; may be empty while a character or a stop text is incomplete
+    std::vector<TokenLogprob> top;
+  };
+  struct Embedding {
+    std::vector<float> values;  // of length 1, as EngineOptions::pooling says
+  };
+  struct Ended {
+    FinishReason finish = FinishReason::kNone;
+    int stop = -1;                            // with kStop: which of Request::stop ended the text; -1: none did
+    int64_t drafts = 0, drafts_accepted = 0;  // drafts that were verified for it, and those that were right
+    std::optional<std::chrono::steady_clock::time_point> admitted;  // none: it has waited only
+    std::optional<Error> error;                                     // with kError
+  };
+  using What = std::variant<Token, Begun, Embedding, Ended>;
+
   RequestId request;
-  TokenId token = -1;    // -1 when the event carries only text or the end
-  std::string text;      // whole characters; may be empty while a character or a stop text is incomplete
-  float logprob = 0.0f;  // when asked for
-  std::vector<TokenLogprob> top;
-  int64_t cached_tokens = 0;                   // of the prompt, that were found in the prefix cache
-  PrefixMiss prefix_miss = PrefixMiss::kNone;  // why no more of it was, and
-  int64_t diverged_at = -1;  // the first token that no cached prompt has, where others went another way
-  FinishReason finish = FinishReason::kNone;
-  int stop = -1;                            // with kStop: which of Request::stop ended the text; -1: none did
-  int64_t drafts = 0, drafts_accepted = 0;  // with the end: drafts that were verified for it, and those that were right
-  // When asked for: with the first token, or with the end where nothing is generated. Shared, because it may be large.
-  std::shared_ptr<const PromptLogprobs> prompt;
-  std::optional<std::chrono::steady_clock::time_point> admitted;  // when it got a batch slot; none: it has waited only
-  std::optional<Error> error;                                     // with kError
-  std::vector<float> embedding;  // of length 1, as EngineOptions::pooling says; with kStop
+  What what;
+
+  // Null where it is something else.
+  template <class T>
+  const T* as() const {
+    return std::get_if<T>(&what);
+  }
+  // For those who listen to tokens, texts and ends alone: -1, an empty text, kNone and null where it has none.
+  TokenId token() const { return as<Token>() != nullptr ? as<Token>()->id : -1; }
+  std::string_view text() const { return as<Token>() != nullptr ? as<Token>()->text : std::string_view(); }
+  FinishReason finish() const { return as<Ended>() != nullptr ? as<Ended>()->finish : FinishReason::kNone; }
+  const Error* error() const {
+    const Ended* const end = as<Ended>();
+    return end != nullptr && end->error ? &*end->error : nullptr;
+  }
 };
 
 // Called on a thread of the engine's own, one event after the other for all requests: it should not take long, and

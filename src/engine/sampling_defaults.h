@@ -1,21 +1,30 @@
 // How a model is sampled where nobody says: as its makers recommend.
 #pragma once
 
+#include <array>
+#include <iterator>
 #include <optional>
 #include <string>
 
 #include "gguf/reader.h"
-#include "ops/sampling/sampling.h"
+#include "ops/sampling/params.h"
 
 namespace quire {
 
 // What is recommended, and nothing of the rest.
 struct SamplingDefaults {
-  std::optional<float> temperature, top_p, min_p, repetition_penalty, presence_penalty;
-  std::optional<int32_t> top_k;
+  std::array<std::optional<double>, std::size(kSamplingFields)> values;  // of each row, or nothing
 
   bool any() const { return !text().empty(); }
 
+  // Calls visit(row, value, reference to it in `to`) for what is recommended.
+  template <class Visit>
+  void each(SamplingParams& to, Visit visit) const {
+    auto value = values.begin();
+    each_sampling_field(to, [&](const SamplingField& field, auto& member) {
+      if (const auto& v = *value++) visit(field, static_cast<std::remove_reference_t<decltype(member)>>(*v), member);
+    });
+  }
   void apply(SamplingParams& to) const;
   std::string text() const;  // "temperature 0.6, top_k 20"; empty: nothing is recommended
 };

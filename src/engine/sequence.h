@@ -99,6 +99,7 @@ struct Sequence {
   int32_t skipped_steps = 0;     // steps in a row that left out its next token for prompts
   bool history_begun = false;    // with penalties: its history on the device is that of this request
   std::vector<TokenId> unnoted;  // with penalties: tokens of the output that this history lacks
+  bool begun = false;            // its listener was told so
   bool failed = false;           // a step with rows of it failed: what it computes is nothing for others
   std::optional<std::chrono::steady_clock::time_point> admitted;
 
@@ -109,7 +110,7 @@ struct Sequence {
   // Null: there is none. While mask_job is not done, the pool's.
   std::shared_ptr<ConstrainedOutput> constraint;
   std::shared_ptr<MaskJob> mask_job;  // of the next token; null: its mask is computed beside the step that samples it
-  std::optional<TokenEvent> held;     // of the last token, until the pool has said whether it is accepted
+  std::optional<TokenEvent::Token> held;  // the last token, until the pool has said whether it is accepted
 
   bool finished() const { return stage == Stage::kFinished; }
   int64_t prompt_tokens() const { return static_cast<int64_t>(request.prompt.size()); }

@@ -27,9 +27,9 @@ void SequenceMasks::start(Sequence& s, TokenId token) {
   pool_.start(s.mask_job);
 }
 
-void SequenceMasks::commit_slowly(Sequence& s, TokenId token, TokenEvent event) {
-  s.held = std::move(event);
-  start(s, token);
+void SequenceMasks::commit_slowly(Sequence& s, TokenEvent::Token token) {
+  start(s, token.id);
+  s.held = std::move(token);
 }
 
 bool SequenceMasks::waits(const Sequence& s) {
@@ -40,7 +40,7 @@ bool SequenceMasks::waits(const Sequence& s) {
 
 std::optional<SequenceMasks::Committed> SequenceMasks::take(Sequence& s) {
   if (!s.held || s.finished() || !s.mask_job->done.load(std::memory_order_acquire)) return std::nullopt;
-  return Committed{.event = *std::exchange(s.held, std::nullopt), .accepted = s.mask_job->accepted};
+  return Committed{.token = *std::exchange(s.held, std::nullopt), .accepted = s.mask_job->accepted};
 }
 
 // None where the device failed, and no more than are tokens.

@@ -22,14 +22,13 @@ class SequenceMasks {
 
   // Has the pool compute the next mask of those whose mask takes long, before a step is planned.
   void start_slow(const RunningSet& running);
-  // Has the pool commit a token, whose event is held until then, and compute the mask behind it.
-  void commit_slowly(Sequence& s, TokenId token, TokenEvent event);
+  // Has the pool commit a token, which nobody hears of until then, and compute the mask behind it.
+  void commit_slowly(Sequence& s, TokenEvent::Token token);
   // Whether the sequence's next token cannot be sampled yet: the pool computes its mask.
   static bool waits(const Sequence& s);
-  // The event that was held for a token of which the pool now says whether the form has it; none: it goes on, or there
-  // was none.
+  // The token that was held, of which the pool now says whether the form has it; none: it goes on, or there was none.
   struct Committed {
-    TokenEvent event;
+    TokenEvent::Token token;
     bool accepted = false;
   };
   static std::optional<Committed> take(Sequence& s);

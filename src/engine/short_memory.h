@@ -21,10 +21,8 @@ bool within_memory(const Work& work) {
 }
 
 // The end of such a request. Its message has few letters, for which a string needs no memory of its own.
-inline TokenEvent out_of_memory() {
-  TokenEvent e{.finish = FinishReason::kError};
-  e.error = Error{Fault::kCapacity, "out of memory"};
-  return e;
+inline TokenEvent::Ended out_of_memory() {
+  return {.finish = FinishReason::kError, .error = Error{Fault::kCapacity, "out of memory"}};
 }
 
 }  // namespace quire

@@ -21,15 +21,15 @@ class Watch {
   void hear(size_t sequence, const TokenEvent& e) {
     const std::lock_guard lock(mutex_);
     last_ = Clock::now();
-    if (e.error && !error_) error_ = e.error;
-    if (e.token >= 0 && tokens_[sequence]++ == 0) {
+    if (e.error() != nullptr && !error_) error_ = *e.error();
+    if (e.token() >= 0 && tokens_[sequence]++ == 0) {
       first_tokens_ += seconds(start_, last_);
       if (++begun_ == shape_.sequences) {
         all_begun_ = last_;
         at_all_begun_ = tokens_;
       }
     }
-    if (e.finish == FinishReason::kNone || ended_++ > 0) return;
+    if (e.finish() == FinishReason::kNone || ended_++ > 0) return;
     first_end_ = last_;
     if (begun_ < shape_.sequences) return;
     for (size_t i = 0; i < tokens_.size(); ++i) decoded_ += tokens_[i] - at_all_begun_[i];

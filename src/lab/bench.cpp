@@ -249,8 +249,8 @@ class Bench {
     tokens_ = 0;
     const auto listener = [this, sequences](const TokenEvent& e) {
       last_ = Clock::now();
-      if (e.token >= 0 && ++tokens_ == sequences) first_ = last_;
-      if (e.error) error_ = e.error;
+      if (e.token() >= 0 && ++tokens_ == sequences) first_ = last_;
+      if (e.error() != nullptr) error_ = *e.error();
     };
     QUIRE_TRY([[maybe_unused]] const RequestId id, engine_->submit(std::move(r), listener));
     return {};

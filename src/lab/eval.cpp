@@ -71,10 +71,10 @@ Result<std::vector<EvalAnswer>> answer_all(Engine& engine, std::vector<Request> 
   while (done < requests.size() && !error) {
     for (; next < requests.size() && next < done + queued; ++next) {
       QUIRE_CHECKED(engine.submit(std::move(requests[next]), [&, i = next](const TokenEvent& e) {
-        if (e.token >= 0) answers[i].ids.push_back(e.token);
-        if (e.finish == FinishReason::kNone) return;
-        answers[i].ended = e.finish == FinishReason::kStop;
-        if (e.error && !error) error = e.error;
+        if (e.token() >= 0) answers[i].ids.push_back(e.token());
+        if (e.finish() == FinishReason::kNone) return;
+        answers[i].ended = e.finish() == FinishReason::kStop;
+        if (e.error() != nullptr && !error) error = *e.error();
         ++done;
       }));
     }

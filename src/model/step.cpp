@@ -90,8 +90,8 @@ constexpr StepArrayRow kRows[] = {
                        [](Capacity, Shape s) -> int64_t { return s.swap_outs; }, StepArrayRow::Copied::kNever),
     row<&A::swap_ins>([](Capacity c) -> int64_t { return c.swaps; },
                       [](Capacity, Shape s) -> int64_t { return s.swap_ins; }, StepArrayRow::Copied::kNever),
-    row<&A::masks>([](Capacity c) -> int64_t { return c.masks * sample_mask_words(c.vocab); },
-                   [](Capacity c, Shape s) -> int64_t { return s.masks * sample_mask_words(c.vocab); },
+    row<&A::masks>([](Capacity c) -> int64_t { return c.masks * mask_words(c.vocab); },
+                   [](Capacity c, Shape s) -> int64_t { return s.masks * mask_words(c.vocab); },
                    StepArrayRow::Copied::kLater),
 };
 

@@ -107,7 +107,7 @@ struct StepArrays {
   // What leaves for the host, and what comes back. Carried out one after the other in this order before anything else
   // of the step, and read where the host wrote them.
   HostMove *swap_outs = nullptr, *swap_ins = nullptr;
-  // [masks][sample_mask_words(vocab)]: what rows may sample. Null in a batch where there can be none.
+  // [masks][mask_words(vocab)]: what rows may sample. Null in a batch where there can be none.
   uint32_t* masks = nullptr;
 };
 

@@ -10,9 +10,6 @@
 namespace quire::server {
 namespace {
 
-// What is asked to know how the server is, also when it has no time for anything else.
-constexpr std::string_view kProbes[] = {"/health", "/ping", "/metrics", "/load"};
-
 // What known clients send that nothing here reads: the label of a metric must not be whatever somebody writes.
 constexpr std::string_view kOftenIgnored[] = {"chat_id",       "files",
                                               "functions",     "include_reasoning",
@@ -34,58 +31,16 @@ constexpr std::string_view kOftenIgnored[] = {"chat_id",       "files",
 
 }  // namespace
 
-struct Api::Route {
-  enum Access { kOpen, kKey, kMetrics };  // to everybody; with a key, if the server has keys; as the operator says
-  const char* method;
-  const char* path;  // one that ends in '/' stands for everything below it
-  Access access;
-  bool needs_model;
-  bool generates;  // makes the engine work: refused while draining
-  Handler handler;
-};
-
-// A path has one row per method.
-const Api::Route Api::kRoutes[] = {
-    // method, path, access, needs_model, generates
-    {"GET", "/", Route::kOpen, false, false, &Api::root},
-    {"GET", "/health", Route::kOpen, false, false, &Api::health},
-    {"GET", "/ping", Route::kOpen, false, false, &Api::health},
-    {"GET", "/metrics", Route::kMetrics, false, false, &Api::metrics},
-    {"GET", "/version", Route::kKey, false, false, &Api::version},
-    {"GET", "/props", Route::kKey, true, false, &Api::props},
-    {"GET", "/load", Route::kKey, true, false, &Api::load},
-    {"GET", "/get_load", Route::kKey, true, false, &Api::loads},
-    {"GET", "/server_info", Route::kKey, true, false, &Api::server_info},
-    {"GET", "/get_server_info", Route::kKey, true, false, &Api::server_info},
-    {"GET", "/model_info", Route::kKey, true, false, &Api::model_info},
-    {"GET", "/get_model_info", Route::kKey, true, false, &Api::model_info},
-    {"GET", "/v1/models", Route::kKey, true, false, &Api::models},
-    {"GET", "/v1/models/", Route::kKey, true, false, &Api::model},
-    {"POST", "/tokenize", Route::kKey, true, false, &Api::tokenize},
-    {"POST", "/detokenize", Route::kKey, true, false, &Api::detokenize},
-    {"POST", "/v1/chat/completions", Route::kKey, true, true, &Api::chat},
-    {"POST", "/v1/chat/completions/render", Route::kKey, true, false, &Api::render_chat},
-    {"POST", "/v1/completions", Route::kKey, true, true, &Api::complete},
-    {"POST", "/v1/completions/render", Route::kKey, true, false, &Api::render_texts},
-    {"POST", "/infill", Route::kKey, true, true, &Api::infill},
-    {"POST", "/v1/embeddings", Route::kKey, true, true, &Api::embeddings},
-    {"POST", "/v1/score", Route::kKey, true, true, &Api::score},
-    {"POST", "/v1/rerank", Route::kKey, true, true, &Api::rerank},
-    {"POST", "/v1/responses", Route::kKey, true, true, &Api::responses},
-    {"GET", "/v1/responses/", Route::kKey, false, false, &Api::stored_response},
-    {"DELETE", "/v1/responses/", Route::kKey, false, false, &Api::delete_response},
-    {"POST", "/v1/messages", Route::kKey, true, true, &Api::messages},
-    {"POST", "/v1/messages/count_tokens", Route::kKey, true, false, &Api::count_tokens},
-    {"GET", "/api/version", Route::kOpen, false, false, &Api::ollama_version},
-    {"GET", "/api/tags", Route::kKey, true, false, &Api::ollama_tags},
-    {"GET", "/api/ps", Route::kKey, true, false, &Api::ollama_ps},
-    {"POST", "/api/show", Route::kKey, true, false, &Api::ollama_show},
-    {"POST", "/api/chat", Route::kKey, true, true, &Api::ollama_chat},
-    {"POST", "/api/generate", Route::kKey, true, true, &Api::ollama_generate},
-    {"POST", "/api/embed", Route::kKey, true, true, &Api::ollama_embed},
-    {"POST", "/api/embeddings", Route::kKey, true, true, &Api::ollama_embedding},
-    {"POST", "/api/pull", Route::kKey, true, false, &Api::ollama_pull},
-};
+std::span<const Api::Route> Api::routes() {
+  static const std::vector<Route> kAll = [] {
+    std::vector<Route> all;
+    for (const std::span<const Route> some : {info_routes(), router_routes(), text_routes(), embedding_routes(),
+                                              score_routes(), responses_routes(), anthropic_routes(), ollama_routes()})
+      for (const Route& r : some) all.push_back(r);
+    return all;
+  }();
+  return kAll;
+}
 
 Api::Api(ApiOptions options, Registry& registry)
     : options_(std::move(options)),
@@ -130,7 +85,7 @@ Api::Loaded Api::loaded() const {
 const Api::Route* Api::find_route(const std::string& sent, std::string_view method) {
   const std::string path = canonical_path(sent);
   const Route* other = nullptr;
-  for (const Route& r : kRoutes) {
+  for (const Route& r : routes()) {
     const std::string_view p = r.path;
     if (path != p && !(p.size() > 1 && p.ends_with('/') && path.size() > p.size() && path.starts_with(p))) continue;
     if (r.method == method || (method == "HEAD" && std::string_view(r.method) == "GET")) return &r;
@@ -144,28 +99,43 @@ std::string Api::route_name(const std::string& path) {
   return r == nullptr ? "other" : r->path;
 }
 
-ErrorShape Api::error_shape(const std::string& path) {
-  const std::string p = canonical_path(path);
-  if (p.starts_with("/v1/messages")) return ErrorShape::kAnthropic;
-  return p.starts_with("/api/") && !p.starts_with("/api/v1/") ? ErrorShape::kOllama : ErrorShape::kOpenAi;
+namespace {
+
+// How many parts two paths begin with alike.
+size_t same_parts(std::string_view a, std::string_view b) {
+  size_t parts = 0;
+  for (size_t i = 1; i <= std::min(a.size(), b.size()); ++i) {
+    const bool ends = (i == a.size() || a[i] == '/') && (i == b.size() || b[i] == '/');
+    if (ends && a.substr(0, i) == b.substr(0, i)) ++parts;
+  }
+  return parts;
 }
 
-const char* Api::api_name(const std::string& path) {
-  switch (error_shape(path)) {
-    case ErrorShape::kAnthropic:
-      return "anthropic";
-    case ErrorShape::kOllama:
-      return "ollama";
-    case ErrorShape::kOpenAi:
-      break;
+}  // namespace
+
+// Of a path that there is none of: the API of the route that it begins like, or that a part of it begins like.
+ErrorShape Api::error_shape(const std::string& path) {
+  if (const Route* const route = find_route(path)) return route->api.errors;
+  constexpr size_t kMostCompared = 128;
+  const std::string p = canonical_path(path);
+  ErrorShape shape = ErrorShape::kOpenAi;
+  if (p.size() > kMostCompared) return shape;
+  size_t most = 1;
+  for (size_t slash = p.find('/'); slash != std::string::npos; slash = p.find('/', slash + 1)) {
+    const std::string tail = canonical_path(p.substr(slash));
+    const auto parts = [&](const Route& r) { return same_parts(tail, r.path); };
+    const auto near = std::ranges::max_element(routes(), {}, parts);
+    if (parts(*near) < most) continue;
+    most = parts(*near);
+    shape = near->api.errors;
   }
-  return canonical_path(path) == "/v1/responses" ? "responses" : "openai";
+  return shape;
 }
 
 std::string Api::methods_of(const std::string& path) {
   const std::string_view found = find_route(path)->path;
   std::string all;
-  for (const Route& r : kRoutes) {
+  for (const Route& r : routes()) {
     if (r.path != found) continue;
     all += (all.empty() ? "" : ", ") + std::string(std::string_view(r.method) == "GET" ? "GET, HEAD" : r.method);
   }
@@ -191,10 +161,11 @@ ApiResult<int> Api::check_key(const HttpRequest& head, const Route* route) const
 }
 
 ApiError Api::unknown_path(const std::string& path) {
-  std::vector<std::string_view> routes;
-  for (const Route& r : kRoutes)
-    if (!std::string_view(r.path).ends_with('/')) routes.emplace_back(r.path);
-  const std::string near = nearest_path(path, routes, [](const std::string& p) { return find_route(p) != nullptr; });
+  std::vector<std::string_view> candidates;
+  for (const Route& r : routes())
+    if (!std::string_view(r.path).ends_with('/')) candidates.emplace_back(r.path);
+  const std::string near =
+      nearest_path(path, candidates, [](const std::string& p) { return find_route(p) != nullptr; });
   return {404,
           fmt::format("there is no {}{}", gguf::printable(path),
                       near.empty() ? "" : "; did you mean " + gguf::printable(near) + "?"),
@@ -203,9 +174,9 @@ ApiError Api::unknown_path(const std::string& path) {
 
 ApiStatus Api::check_state(const Route& route) const {
   const State state = state_;
-  if (route.needs_model && state == State::kLoading)
+  if (route.has(Route::kModel) && state == State::kLoading)
     return ApiError{.status = 503, .message = "the model is being loaded", .code = "loading", .retry_after = 2};
-  if (route.generates && state == State::kDraining)
+  if (route.has(Route::kGenerates) && state == State::kDraining)
     return ApiError{.status = 503, .message = "the server is shutting down", .code = "shutting_down", .retry_after = 5};
   return {};
 }
@@ -254,9 +225,7 @@ ApiResult<Api::Admission> Api::admit(const HttpRequest& head) const {
     QUIRE_CHECKED(check_type(head, options_.origins.guards_types()));
   }
   QUIRE_CHECKED(check_state(*route));
-  const bool probe =
-      std::find(std::begin(kProbes), std::end(kProbes), std::string_view(route->path)) != std::end(kProbes);
-  return Admission{.route = route, .key = key, .probe = probe, .reads_body = reads_body};
+  return Admission{.route = route, .key = key, .reads_body = reads_body};
 }
 
 void Api::handle(HttpRequest request, const Admission& admitted, const std::shared_ptr<Responder>& responder) {
@@ -264,15 +233,15 @@ void Api::handle(HttpRequest request, const Admission& admitted, const std::shar
   Call call{std::move(request), responder, {}, nullptr, std::chrono::steady_clock::now()};
   const ApiStatus done = [&]() -> ApiStatus {
     QUIRE_CHECKED(check_state(route));  // it may have changed while the body came
-    if (route.needs_model) {
+    if (route.has(Route::kModel)) {
       call.loaded = loaded();
       if (call.loaded.model == nullptr) return ApiError{503, "the server is shutting down", "", "shutting_down"};
       responder->record().model = call.loaded.model->name();
     }
-    if (!admitted.reads_body) return (this->*route.handler)(call);
+    if (!admitted.reads_body) return route.handler(*this, call);
     const size_t bytes = call.request.body.size();
-    if (route.generates) count_request(api_name(route.path));
-    return enqueue(std::move(call), bytes, [this, &route](Call& c) { return (this->*route.handler)(c); });
+    if (route.has(Route::kGenerates)) count_request(route.api.name);
+    return enqueue(std::move(call), bytes, [this, &route](Call& c) { return route.handler(*this, c); });
   }();
   if (!done.ok()) responder->send(done.error());
 }

@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -57,11 +58,13 @@ class Api {
   State state() const { return state_.load(); }
 
   struct Route;
+  // Of all files.
+  static std::span<const Route> routes();
+
   // What admit() found out.
   struct Admission {
     const Route* route = nullptr;
     int key = 0;             // number of the API key; 0: none was needed
-    bool probe = false;      // asks how the server is
     bool reads_body = true;  // others than POST have none: what a client sends as one is not read
   };
   const OriginPolicy& origins() const { return options_.origins; }
@@ -90,8 +93,6 @@ class Api {
 
   // The template of the route that a path belongs to, for labels of metrics and for logs; "other" if there is none.
   static std::string route_name(const std::string& path);
-  // Whose API a path belongs to, for labels of metrics.
-  static const char* api_name(const std::string& path);
   // How the API that a path belongs to tells errors.
   static ErrorShape error_shape(const std::string& path);
 
@@ -109,8 +110,18 @@ class Api {
   };
   // On a thread of the pool, or for routes without a body on the connection's executor. Says what it has to say with
   // answer(), or with what an object posts to the responder; an error is answered by who called it.
-  using Handler = ApiStatus (Api::*)(Call& call);
-  static const Route kRoutes[];
+  using Handler = ApiStatus (*)(Api& api, Call& call);
+  // The handlers of each file and their rows (endpoints_*.cpp).
+  struct InfoRoutes;
+  struct RouterRoutes;
+  struct TextRoutes;
+  struct EmbeddingRoutes;
+  struct ScoreRoutes;
+  struct ResponsesRoutes;
+  struct AnthropicRoutes;
+  struct OllamaRoutes;
+  static std::span<const Route> info_routes(), router_routes(), text_routes(), embedding_routes(), score_routes(),
+      responses_routes(), anthropic_routes(), ollama_routes();
   // The one of this method, or else another one of this path; null: there is no such path.
   static const Route* find_route(const std::string& sent, std::string_view method = "GET");
   static ApiError unknown_path(const std::string& path);
@@ -135,42 +146,6 @@ class Api {
   void report_left_out(const Call& call, const IgnoredFields& ignored);
   void count_grammars(const ModelContext& model);
   void report_constraint(const Call& call, const AnswerConstraint& constraint);
-
-  ApiStatus root(Call& call);
-  ApiStatus health(Call& call);
-  ApiStatus metrics(Call& call);
-  ApiStatus version(Call& call);
-  ApiStatus models(Call& call);
-  ApiStatus model(Call& call);
-  ApiStatus props(Call& call);
-  ApiStatus load(Call& call);
-  ApiStatus loads(Call& call);
-  ApiStatus server_info(Call& call);
-  ApiStatus model_info(Call& call);
-  ApiStatus tokenize(Call& call);
-  ApiStatus detokenize(Call& call);
-  ApiStatus chat(Call& call);
-  ApiStatus complete(Call& call);
-  ApiStatus render_chat(Call& call);
-  ApiStatus render_texts(Call& call);
-  ApiStatus infill(Call& call);
-  ApiStatus embeddings(Call& call);
-  ApiStatus score(Call& call);
-  ApiStatus rerank(Call& call);
-  ApiStatus messages(Call& call);
-  ApiStatus count_tokens(Call& call);
-  ApiStatus responses(Call& call);
-  ApiStatus stored_response(Call& call);
-  ApiStatus delete_response(Call& call);
-  ApiStatus ollama_version(Call& call);
-  ApiStatus ollama_tags(Call& call);
-  ApiStatus ollama_ps(Call& call);
-  ApiStatus ollama_show(Call& call);
-  ApiStatus ollama_chat(Call& call);
-  ApiStatus ollama_generate(Call& call);
-  ApiStatus ollama_embed(Call& call);
-  ApiStatus ollama_embedding(Call& call);
-  ApiStatus ollama_pull(Call& call);
 
   // Who shares computed prompts: requests with the same API key and the same cache_salt.
   std::string salt_of(const Call& call, const std::string& cache_salt) const;
@@ -206,6 +181,31 @@ class Api {
   mutable std::mutex mutex_;
   Loaded loaded_;
   RequestPool pool_;  // the last member: its threads use the others
+};
+
+// An API that clients speak.
+struct SpokenApi {
+  const char* name;  // for labels of metrics
+  ErrorShape errors;
+};
+inline constexpr SpokenApi kOpenAi{"openai", ErrorShape::kOpenAi}, kResponses{"responses", ErrorShape::kOpenAi},
+    kAnthropic{"anthropic", ErrorShape::kAnthropic}, kOllama{"ollama", ErrorShape::kOllama};
+
+// All that is known of a route, beside its handler. A path has a row for each method.
+struct Api::Route {
+  enum Access { kOpen, kKey, kMetrics };  // to everybody; with a key, if the server has keys; as the operator says
+  // Bits of `traits`: needs the model; that, and makes the engine work, which is refused while draining; is asked to
+  // know how the server is, also when it has no time for anything else.
+  enum : unsigned { kModel = 1, kGenerates = 2 | kModel, kProbe = 4 };
+
+  const char* method;
+  const char* path;  // one that ends in '/' stands for everything below it
+  Access access;
+  unsigned traits;
+  const SpokenApi& api;
+  Handler handler;
+
+  bool has(unsigned trait) const { return (traits & trait) == trait; }
 };
 
 // What the handler of a request has that did not come over HTTP, on a thread of the pool. Each of the functions but

@@ -55,7 +55,6 @@ void EmbeddingAnswer::start(std::vector<Job> jobs) {
   if (plan_.ticket->cancelled()) return;
   const auto accepted =
       plan_.service->submit(std::move(jobs), [self = shared_from_this()](size_t index, const TokenEvent& event) {
-        // Each job has one event: its end.
         self->responder_->post([self, index, event] { self->arrive(index, event); });
       });
   try {
@@ -104,14 +103,20 @@ void EmbeddingAnswer::watch() {
 
 void EmbeddingAnswer::take(size_t index, const TokenEvent& event) {
   if (over_) return;
-  if (const std::optional<ApiError> failure = failure_of(event)) return fail(*failure);
-  vectors_.at(index) = event.embedding;
-  shorten(vectors_[index], plan_.dimensions);
-  cached_ += event.cached_tokens;
-  if (index == 0 && event.prefix_miss != PrefixMiss::kNone) {
-    responder_->record().prefix_miss = prefix_miss_name(event.prefix_miss);
-    responder_->record().diverged_at = event.diverged_at;
+  if (const auto* const begun = event.as<TokenEvent::Begun>()) {
+    cached_ += begun->cached_tokens;
+    if (index == 0 && begun->prefix_miss != PrefixMiss::kNone) {
+      responder_->record().prefix_miss = prefix_miss_name(begun->prefix_miss);
+      responder_->record().diverged_at = begun->diverged_at;
+    }
   }
+  if (const auto* const embedding = event.as<TokenEvent::Embedding>()) {
+    vectors_.at(index) = embedding->values;
+    shorten(vectors_[index], plan_.dimensions);
+  }
+  const auto* const end = event.as<TokenEvent::Ended>();
+  if (end == nullptr) return;
+  if (const std::optional<ApiError> failure = failure_of(*end)) return fail(*failure);
   if (--running_ == 0) complete();
 }
 

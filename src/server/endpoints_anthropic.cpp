@@ -6,20 +6,34 @@
 
 namespace quire::server {
 
-ApiStatus Api::messages(Call& call) {
-  QUIRE_TRY(JsonDocument document, body(call));
+struct Api::AnthropicRoutes {
+  static ApiStatus messages(Api& api, Call& call);
+  static ApiStatus count_tokens(Api& api, Call& call);
+};
+
+std::span<const Api::Route> Api::anthropic_routes() {
+  using H = AnthropicRoutes;
+  static constexpr Route kRows[] = {
+      {"POST", "/v1/messages", Route::kKey, Route::kGenerates, kAnthropic, H::messages},
+      {"POST", "/v1/messages/count_tokens", Route::kKey, Route::kModel, kAnthropic, H::count_tokens},
+  };
+  return kRows;
+}
+
+ApiStatus Api::AnthropicRoutes::messages(Api& api, Call& call) {
+  QUIRE_TRY(JsonDocument document, api.body(call));
   QUIRE_TRY(ChatRequest r, parse_anthropic_request(std::move(document), call.loaded.model->limits(), false));
-  return converse(call, std::move(r), [](const GenerationPlan& plan, const GenerationParams&) {
+  return api.converse(call, std::move(r), [](const GenerationPlan& plan, const GenerationParams&) {
     return anthropic_writer({.model = plan.model_name});
   });
 }
 
 // Exactly the prompt's tokens that the same conversation would have.
-ApiStatus Api::count_tokens(Call& call) {
-  QUIRE_TRY(JsonDocument document, body(call));
+ApiStatus Api::AnthropicRoutes::count_tokens(Api& api, Call& call) {
+  QUIRE_TRY(JsonDocument document, api.body(call));
   const ModelContext& model = *call.loaded.model;
   QUIRE_TRY(ChatRequest r, parse_anthropic_request(std::move(document), model.limits(), true));
-  report(call, r.ignored);
+  api.report(call, r.ignored);
   QUIRE_CHECKED(model.check_name(r.params.model));
   QUIRE_TRY(const EncodedPrompt prompt, model.encode(std::move(r.conversation)));
   answer(call, {{"input_tokens", prompt.tokens.size()}});

@@ -5,10 +5,22 @@
 
 namespace quire::server {
 
-ApiStatus Api::embeddings(Call& call) {
-  QUIRE_TRY(JsonDocument document, body(call));
+struct Api::EmbeddingRoutes {
+  static ApiStatus embeddings(Api& api, Call& call);
+};
+
+std::span<const Api::Route> Api::embedding_routes() {
+  using H = EmbeddingRoutes;
+  static constexpr Route kRows[] = {
+      {"POST", "/v1/embeddings", Route::kKey, Route::kGenerates, kOpenAi, H::embeddings},
+  };
+  return kRows;
+}
+
+ApiStatus Api::EmbeddingRoutes::embeddings(Api& api, Call& call) {
+  QUIRE_TRY(JsonDocument document, api.body(call));
   QUIRE_TRY(EmbeddingRequest r, parse_embedding_request(std::move(document), call.loaded.model->limits()));
-  return embed(call, std::move(r), openai_embeddings);
+  return api.embed(call, std::move(r), openai_embeddings);
 }
 
 ApiStatus Api::Direct::embed(EmbeddingRequest request, WriteVectors write) {

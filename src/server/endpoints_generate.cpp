@@ -14,6 +14,26 @@
 
 namespace quire::server {
 
+struct Api::TextRoutes {
+  static ApiStatus chat(Api& api, Call& call);
+  static ApiStatus complete(Api& api, Call& call);
+  static ApiStatus infill(Api& api, Call& call);
+  static ApiStatus render_chat(Api& api, Call& call);
+  static ApiStatus render_texts(Api& api, Call& call);
+};
+
+std::span<const Api::Route> Api::text_routes() {
+  using H = TextRoutes;
+  static constexpr Route kRows[] = {
+      {"POST", "/v1/chat/completions", Route::kKey, Route::kGenerates, kOpenAi, H::chat},
+      {"POST", "/v1/chat/completions/render", Route::kKey, Route::kModel, kOpenAi, H::render_chat},
+      {"POST", "/v1/completions", Route::kKey, Route::kGenerates, kOpenAi, H::complete},
+      {"POST", "/v1/completions/render", Route::kKey, Route::kModel, kOpenAi, H::render_texts},
+      {"POST", "/infill", Route::kKey, Route::kGenerates, kOpenAi, H::infill},
+  };
+  return kRows;
+}
+
 struct Api::Prepared {
   GenerationPlan plan;
   std::vector<Job> jobs;
@@ -30,29 +50,21 @@ constexpr int64_t kMostReported = int64_t{1} << 20, kMostStreamed = int64_t{1} <
 // The request of one answer; the further answers to a prompt continue with other seeds.
 Job make_job(const GenerationParams& p, std::string salt, const SharedTokens& tokens,
              const std::vector<int64_t>& cache_positions, int64_t max_tokens, uint64_t seed) {
-  Job job;
+  Job job{.request = p.request};
   Request& r = job.request;
-  r.priority = p.priority;
-  r.cache_salt = std::move(salt);
   r.prompt = tokens;
-  r.cache_positions = cache_positions;
   r.max_tokens = max_tokens;
-  r.min_tokens = p.min_tokens;
-  r.sampling = p.sampling;
   r.sampling.seed = seed;
-  r.stop = p.stop;
-  r.stop_tokens = p.stop_tokens;
-  r.ignore_eos = p.ignore_eos;
-  r.include_stop = p.include_stop;
-  r.speculative = p.speculative;
   r.render_special = !p.skip_special_tokens;
+  r.cache_salt = std::move(salt);
+  r.cache_positions = cache_positions;
   return job;
 }
 
 ApiStatus check_min_tokens(const GenerationParams& p, int64_t max_tokens) {
-  if (p.min_tokens <= max_tokens) return {};
+  if (p.request.min_tokens <= max_tokens) return {};
   return bad_field("min_tokens", "invalid_value", "'min_tokens' is {}, but at most {} tokens are generated",
-                   p.min_tokens, max_tokens);
+                   p.request.min_tokens, max_tokens);
 }
 
 GenerationPlan make_plan(const GenerationParams& p, const std::shared_ptr<const ModelContext>& model,
@@ -62,10 +74,10 @@ GenerationPlan make_plan(const GenerationParams& p, const std::shared_ptr<const 
   plan.service = service;
   plan.model_name = model->told_name(p.model);
   plan.token_ids = p.return_token_ids;
-  plan.stops = p.stop;
-  plan.stop_tokens = p.stop_tokens;
+  plan.stops = p.request.stop;
+  plan.stop_tokens = p.request.stop_tokens;
   plan.stream = p.stream;
-  plan.logprobs = p.sampling.logprobs >= 0;
+  plan.logprobs = p.request.sampling.logprobs >= 0;
   plan.answers_each = static_cast<size_t>(p.n);
   plan.cache_info = p.return_cache_info;
   return plan;
@@ -98,7 +110,7 @@ OpenAiEnvelope envelope_of(const GenerationPlan& plan, const GenerationParams& p
 // not as a tree of values, which would take 16 bytes for each.
 std::string rendered(const ModelContext& model, const GenerationParams& p, const std::vector<TokenId>& tokens,
                      int64_t max_tokens) {
-  const SamplingParams& s = p.sampling;
+  const SamplingParams& s = p.request.sampling;
   const auto number = [](float x) { return Json::parse(fmt::format("{}", x)); };  // 0.7, not 0.699999988
   std::string text = dump({{"request_id", "render-" + random_hex()},
                            {"model", model.told_name(p.model)},
@@ -123,7 +135,7 @@ ApiStatus check_told_ids(const GenerationParams& p, int64_t tokens) {
 
 // What answers tell of their prompts.
 PromptReport::Wanted wanted_of(const GenerationParams& p, bool echo) {
-  return {.lists = echo ? p.sampling.logprobs : -1, .prompt_logprobs = p.prompt_logprobs};
+  return {.lists = echo ? p.request.sampling.logprobs : -1, .prompt_logprobs = p.prompt_logprobs};
 }
 
 ApiStatus check_reported(const GenerationParams& p, const PromptReport::Wanted& wanted, int64_t prompt_tokens) {
@@ -181,10 +193,10 @@ std::optional<ReasoningMarks> marks_of(const AnswerSyntax& s, const GenerationPa
 
 }  // namespace
 
-ApiStatus Api::chat(Call& call) {
-  QUIRE_TRY(JsonDocument document, body(call));
+ApiStatus Api::TextRoutes::chat(Api& api, Call& call) {
+  QUIRE_TRY(JsonDocument document, api.body(call));
   QUIRE_TRY(ChatRequest r, parse_chat_request(std::move(document), call.loaded.model->limits()));
-  return converse(call, std::move(r), [](const GenerationPlan& plan, const GenerationParams& p) {
+  return api.converse(call, std::move(r), [](const GenerationPlan& plan, const GenerationParams& p) {
     return chat_writer(envelope_of(plan, p), plan.model->tokenizer(), plan.logprobs);
   });
 }
@@ -266,30 +278,30 @@ ApiResult<EncodedPrompt> encode_text_prompt(const ModelContext& model, Prompt pr
 
 }  // namespace
 
-ApiStatus Api::complete(Call& call) {
-  QUIRE_TRY(JsonDocument document, body(call));
+ApiStatus Api::TextRoutes::complete(Api& api, Call& call) {
+  QUIRE_TRY(JsonDocument document, api.body(call));
   QUIRE_TRY(CompletionRequest r, parse_completion_request(std::move(document), call.loaded.model->limits()));
-  return go_on(
+  return api.go_on(
       call, std::move(r), [](const GenerationPlan& plan, const GenerationParams& p, std::vector<std::string> echoes) {
         return completion_writer(envelope_of(plan, p), plan.model->tokenizer(), plan.logprobs, std::move(echoes));
       });
 }
 
-ApiStatus Api::infill(Call& call) {
-  QUIRE_TRY(JsonDocument document, body(call));
+ApiStatus Api::TextRoutes::infill(Api& api, Call& call) {
+  QUIRE_TRY(JsonDocument document, api.body(call));
   QUIRE_TRY(CompletionRequest r, parse_infill_request(std::move(document), call.loaded.model->limits()));
-  return go_on(call, std::move(r),
-               [](const GenerationPlan& plan, const GenerationParams&, const std::vector<std::string>&) {
-                 return infill_writer(plan.model_name);
-               });
+  return api.go_on(call, std::move(r),
+                   [](const GenerationPlan& plan, const GenerationParams&, const std::vector<std::string>&) {
+                     return infill_writer(plan.model_name);
+                   });
 }
 
 // What would be computed from a conversation, without computing it: routers look up prefixes by it.
-ApiStatus Api::render_chat(Call& call) {
-  QUIRE_TRY(JsonDocument document, body(call));
+ApiStatus Api::TextRoutes::render_chat(Api& api, Call& call) {
+  QUIRE_TRY(JsonDocument document, api.body(call));
   const ModelContext& model = *call.loaded.model;
   QUIRE_TRY(ChatRequest r, parse_chat_request(std::move(document), model.limits()));
-  report(call, r.ignored);
+  api.report(call, r.ignored);
   QUIRE_CHECKED(model.check_name(r.params.model));
   QUIRE_TRY(EncodedPrompt prompt, model.encode(std::move(r.conversation)));
   truncate(r.params, model.context(), prompt);
@@ -299,11 +311,11 @@ ApiStatus Api::render_chat(Call& call) {
 }
 
 // Likewise a list, of each prompt.
-ApiStatus Api::render_texts(Call& call) {
-  QUIRE_TRY(JsonDocument document, body(call));
+ApiStatus Api::TextRoutes::render_texts(Api& api, Call& call) {
+  QUIRE_TRY(JsonDocument document, api.body(call));
   const ModelContext& model = *call.loaded.model;
   QUIRE_TRY(CompletionRequest r, parse_completion_request(std::move(document), model.limits()));
-  report(call, r.ignored);
+  api.report(call, r.ignored);
   QUIRE_CHECKED(model.check_name(r.params.model));
   std::string all;
   for (Prompt& prompt : r.prompts) {

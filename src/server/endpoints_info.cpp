@@ -13,9 +13,38 @@
 
 namespace quire::server {
 
+struct Api::InfoRoutes {
+  static ApiStatus root(Api& api, Call& call);
+  static ApiStatus health(Api& api, Call& call);
+  static ApiStatus metrics(Api& api, Call& call);
+  static ApiStatus version(Api& api, Call& call);
+  static ApiStatus models(Api& api, Call& call);
+  static ApiStatus model(Api& api, Call& call);
+  static ApiStatus props(Api& api, Call& call);
+  static ApiStatus tokenize(Api& api, Call& call);
+  static ApiStatus detokenize(Api& api, Call& call);
+};
+
+std::span<const Api::Route> Api::info_routes() {
+  using H = InfoRoutes;
+  static constexpr Route kRows[] = {
+      {"GET", "/", Route::kOpen, 0, kOpenAi, H::root},
+      {"GET", "/health", Route::kOpen, Route::kProbe, kOpenAi, H::health},
+      {"GET", "/ping", Route::kOpen, Route::kProbe, kOpenAi, H::health},
+      {"GET", "/metrics", Route::kMetrics, Route::kProbe, kOpenAi, H::metrics},
+      {"GET", "/version", Route::kKey, 0, kOpenAi, H::version},
+      {"GET", "/props", Route::kKey, Route::kModel, kOpenAi, H::props},
+      {"GET", "/v1/models", Route::kKey, Route::kModel, kOpenAi, H::models},
+      {"GET", "/v1/models/", Route::kKey, Route::kModel, kOpenAi, H::model},
+      {"POST", "/tokenize", Route::kKey, Route::kModel, kOpenAi, H::tokenize},
+      {"POST", "/detokenize", Route::kKey, Route::kModel, kOpenAi, H::detokenize},
+  };
+  return kRows;
+}
+
 // Clients of Ollama look for this text where browsers find the page.
-ApiStatus Api::root(Call& call) {
-  if (options_.page && wants_page(call.request)) {
+ApiStatus Api::InfoRoutes::root(Api& api, Call& call) {
+  if (api.options_.page && wants_page(call.request)) {
     answer(call, chat_page());
   } else {
     answer(call, HttpResponse{.body = "Ollama is running",
@@ -25,8 +54,8 @@ ApiStatus Api::root(Call& call) {
   return {};
 }
 
-ApiStatus Api::health(Call& call) {
-  switch (state()) {
+ApiStatus Api::InfoRoutes::health(Api& api, Call& call) {
+  switch (api.state()) {
     case State::kLoading:
       return ApiError{.status = 503, .message = "the model is being loaded", .code = "loading", .retry_after = 2};
     case State::kDraining:
@@ -34,7 +63,7 @@ ApiStatus Api::health(Call& call) {
     case State::kReady:
       break;
   }
-  if (const std::shared_ptr<Service> service = loaded().service) QUIRE_CHECKED(service->health());
+  if (const std::shared_ptr<Service> service = api.loaded().service) QUIRE_CHECKED(service->health());
   answer(call, {{"status", "ok"}});
   return {};
 }
@@ -59,14 +88,14 @@ void measure_process(Registry& r) {
 
 }  // namespace
 
-ApiStatus Api::metrics(Call& call) {
-  measure_process(registry_);
-  if (const auto model = loaded().model) count_grammars(*model);
-  answer(call, HttpResponse{.body = registry_.text(), .content_type = "text/plain; version=0.0.4; charset=utf-8"});
+ApiStatus Api::InfoRoutes::metrics(Api& api, Call& call) {
+  measure_process(api.registry_);
+  if (const auto model = api.loaded().model) api.count_grammars(*model);
+  answer(call, HttpResponse{.body = api.registry_.text(), .content_type = "text/plain; version=0.0.4; charset=utf-8"});
   return {};
 }
 
-ApiStatus Api::version(Call& call) {
+ApiStatus Api::InfoRoutes::version(Api&, Call& call) {
   answer(call, {{"version", QUIRE_VERSION}});
   return {};
 }
@@ -80,14 +109,14 @@ Json model_json(const ModelContext& m, const std::string& name) {
 
 }  // namespace
 
-ApiStatus Api::models(Call& call) {
+ApiStatus Api::InfoRoutes::models(Api&, Call& call) {
   Json data = Json::array();
   for (const std::string& name : call.loaded.model->names()) data.push_back(model_json(*call.loaded.model, name));
   answer(call, {{"object", "list"}, {"data", std::move(data)}});
   return {};
 }
 
-ApiStatus Api::model(Call& call) {
+ApiStatus Api::InfoRoutes::model(Api&, Call& call) {
   const std::string name = percent_decoded(canonical_path(call.request.path).substr(sizeof "/v1/models/" - 1));
   QUIRE_CHECKED(call.loaded.model->check_name(name));
   answer(call, model_json(*call.loaded.model, name));
@@ -98,20 +127,16 @@ namespace {
 
 // How requests are sampled that do not say.
 Json sampling_json(const SamplingParams& s) {
-  const auto number = [](float x) { return Json::parse(fmt::format("{}", x)); };  // 0.7, not 0.699999988
-  return {{"temperature", number(s.temperature)},
-          {"top_k", s.top_k},
-          {"top_p", number(s.top_p)},
-          {"min_p", number(s.min_p)},
-          {"typical_p", number(s.typical_p)},
-          {"repeat_penalty", number(s.repetition_penalty)},
-          {"presence_penalty", number(s.presence_penalty)},
-          {"frequency_penalty", number(s.frequency_penalty)}};
+  Json all = Json::object();
+  each_sampling_field(s, [&](const SamplingField& field, auto value) {
+    all[std::string(field.llama_name())] = Json::parse(fmt::format("{}", value));  // 0.7, not 0.699999988
+  });
+  return all;
 }
 
 }  // namespace
 
-ApiStatus Api::props(Call& call) {
+ApiStatus Api::InfoRoutes::props(Api&, Call& call) {
   const ModelContext& m = *call.loaded.model;
   const Tokenizer& t = m.tokenizer();
   const auto text_of = [&](const std::optional<TokenId>& id) {
@@ -169,11 +194,11 @@ std::string tokens_body(std::span<const TokenId> tokens, const ModelContext& m, 
 
 }  // namespace
 
-ApiStatus Api::tokenize(Call& call) {
-  QUIRE_TRY(JsonDocument document, body(call));
+ApiStatus Api::InfoRoutes::tokenize(Api& api, Call& call) {
+  QUIRE_TRY(JsonDocument document, api.body(call));
   const ModelContext& m = *call.loaded.model;
   QUIRE_TRY(TokenizeRequest r, parse_tokenize_request(std::move(document), m.limits()));
-  report(call, r.ignored);
+  api.report(call, r.ignored);
   QUIRE_CHECKED(m.check_name(r.model));
   EncodedPrompt p;
   if (auto* const conversation = std::get_if<Conversation>(&r.input)) {
@@ -185,10 +210,10 @@ ApiStatus Api::tokenize(Call& call) {
   return {};
 }
 
-ApiStatus Api::detokenize(Call& call) {
-  QUIRE_TRY(JsonDocument document, body(call));
+ApiStatus Api::InfoRoutes::detokenize(Api& api, Call& call) {
+  QUIRE_TRY(JsonDocument document, api.body(call));
   QUIRE_TRY(const DetokenizeRequest r, parse_detokenize_request(std::move(document), call.loaded.model->limits()));
-  report(call, r.ignored);
+  api.report(call, r.ignored);
   QUIRE_CHECKED(call.loaded.model->check_name(r.model));
   const std::string text = call.loaded.model->tokenizer().decode(r.tokens, true);
   answer(call, {{"prompt", text}, {"content", text}});  // vLLM's name and llama.cpp's

@@ -11,6 +11,34 @@
 #include "server/writers/ollama_writer.h"
 
 namespace quire::server {
+
+struct Api::OllamaRoutes {
+  static ApiStatus version(Api& api, Call& call);
+  static ApiStatus tags(Api& api, Call& call);
+  static ApiStatus ps(Api& api, Call& call);
+  static ApiStatus show(Api& api, Call& call);
+  static ApiStatus chat(Api& api, Call& call);
+  static ApiStatus generate(Api& api, Call& call);
+  static ApiStatus embed(Api& api, Call& call);
+  static ApiStatus embedding(Api& api, Call& call);
+  static ApiStatus pull(Api& api, Call& call);
+};
+
+std::span<const Api::Route> Api::ollama_routes() {
+  using H = OllamaRoutes;
+  static constexpr Route kRows[] = {
+      {"GET", "/api/version", Route::kOpen, 0, kOllama, H::version},
+      {"GET", "/api/tags", Route::kKey, Route::kModel, kOllama, H::tags},
+      {"GET", "/api/ps", Route::kKey, Route::kModel, kOllama, H::ps},
+      {"POST", "/api/show", Route::kKey, Route::kModel, kOllama, H::show},
+      {"POST", "/api/chat", Route::kKey, Route::kGenerates, kOllama, H::chat},
+      {"POST", "/api/generate", Route::kKey, Route::kGenerates, kOllama, H::generate},
+      {"POST", "/api/embed", Route::kKey, Route::kGenerates, kOllama, H::embed},
+      {"POST", "/api/embeddings", Route::kKey, Route::kGenerates, kOllama, H::embedding},
+      {"POST", "/api/pull", Route::kKey, Route::kModel, kOllama, H::pull},
+  };
+  return kRows;
+}
 namespace {
 
 // The release of Ollama whose API this is. Clients ask for one that has what they use: Codex for /v1/responses.
@@ -83,19 +111,19 @@ Json capabilities_of(const ModelContext& m) {
 
 }  // namespace
 
-ApiStatus Api::ollama_version(Call& call) {
+ApiStatus Api::OllamaRoutes::version(Api&, Call& call) {
   answer(call, {{"version", kOllamaRelease}});
   return {};
 }
 
-ApiStatus Api::ollama_tags(Call& call) {
+ApiStatus Api::OllamaRoutes::tags(Api&, Call& call) {
   Json models = Json::array();
   for (const std::string& name : call.loaded.model->names()) models.push_back(model_json(*call.loaded.model, name));
   answer(call, {{"models", std::move(models)}});
   return {};
 }
 
-ApiStatus Api::ollama_ps(Call& call) {
+ApiStatus Api::OllamaRoutes::ps(Api&, Call& call) {
   const ModelContext& m = *call.loaded.model;
   Json running = model_json(m, m.name());
   running.erase("modified_at");
@@ -106,11 +134,11 @@ ApiStatus Api::ollama_ps(Call& call) {
   return {};
 }
 
-ApiStatus Api::ollama_show(Call& call) {
-  QUIRE_TRY(JsonDocument document, body(call));
+ApiStatus Api::OllamaRoutes::show(Api& api, Call& call) {
+  QUIRE_TRY(JsonDocument document, api.body(call));
   const ModelContext& m = *call.loaded.model;
   QUIRE_TRY(const OllamaLoad asked, parse_ollama_show(std::move(document), m.limits()));
-  report(call, asked.ignored);
+  api.report(call, asked.ignored);
   QUIRE_CHECKED(m.check_name(asked.model));
   const ModelConfig& c = m.loaded().model->config();
   answer(call, {{"modelfile", ""},
@@ -136,69 +164,69 @@ const Tokenizer* tokenizer_for(const GenerationPlan& plan) {
 
 }  // namespace
 
-ApiStatus Api::ollama_chat(Call& call) {
-  QUIRE_TRY(JsonDocument document, body(call));
+ApiStatus Api::OllamaRoutes::chat(Api& api, Call& call) {
+  QUIRE_TRY(JsonDocument document, api.body(call));
   QUIRE_TRY(auto parsed, parse_ollama_chat(std::move(document), call.loaded.model->limits()));
   if (auto* const chat = std::get_if<ChatRequest>(&parsed))
-    return converse(call, std::move(*chat), [](const GenerationPlan& plan, const GenerationParams&) {
+    return api.converse(call, std::move(*chat), [](const GenerationPlan& plan, const GenerationParams&) {
       return ollama_writer(OllamaAnswer::kChat, plan.model_name, tokenizer_for(plan));
     });
   const OllamaLoad& load = std::get<OllamaLoad>(parsed);
-  report(call, load.ignored);
+  api.report(call, load.ignored);
   QUIRE_CHECKED(call.loaded.model->check_name(load.model));
   answer(call, ollama_loaded(OllamaAnswer::kChat, load.model));
   return {};
 }
 
-ApiStatus Api::ollama_generate(Call& call) {
-  QUIRE_TRY(JsonDocument document, body(call));
+ApiStatus Api::OllamaRoutes::generate(Api& api, Call& call) {
+  QUIRE_TRY(JsonDocument document, api.body(call));
   QUIRE_TRY(auto parsed, parse_ollama_generate(std::move(document), call.loaded.model->limits()));
   if (auto* const chat = std::get_if<ChatRequest>(&parsed))
-    return converse(call, std::move(*chat), [](const GenerationPlan& plan, const GenerationParams&) {
+    return api.converse(call, std::move(*chat), [](const GenerationPlan& plan, const GenerationParams&) {
       return ollama_writer(OllamaAnswer::kGenerate, plan.model_name, tokenizer_for(plan));
     });
   if (auto* const text = std::get_if<CompletionRequest>(&parsed))
-    return go_on(call, std::move(*text),
-                 [](const GenerationPlan& plan, const GenerationParams&, const std::vector<std::string>&) {
-                   return ollama_writer(OllamaAnswer::kGenerate, plan.model_name, tokenizer_for(plan));
-                 });
+    return api.go_on(call, std::move(*text),
+                     [](const GenerationPlan& plan, const GenerationParams&, const std::vector<std::string>&) {
+                       return ollama_writer(OllamaAnswer::kGenerate, plan.model_name, tokenizer_for(plan));
+                     });
   const OllamaLoad& load = std::get<OllamaLoad>(parsed);
-  report(call, load.ignored);
+  api.report(call, load.ignored);
   QUIRE_CHECKED(call.loaded.model->check_name(load.model));
   answer(call, ollama_loaded(OllamaAnswer::kGenerate, load.model));
   return {};
 }
 
-ApiStatus Api::ollama_embed(Call& call) {
-  QUIRE_TRY(JsonDocument document, body(call));
+ApiStatus Api::OllamaRoutes::embed(Api& api, Call& call) {
+  QUIRE_TRY(JsonDocument document, api.body(call));
   QUIRE_TRY(auto parsed, parse_ollama_embed(std::move(document), call.loaded.model->limits()));
   if (auto* const request = std::get_if<EmbeddingRequest>(&parsed))
-    return embed(call, std::move(*request), ollama_embeddings);
+    return api.embed(call, std::move(*request), ollama_embeddings);
   const OllamaLoad& load = std::get<OllamaLoad>(parsed);
-  report(call, load.ignored);
+  api.report(call, load.ignored);
   QUIRE_CHECKED(call.loaded.model->check_name(load.model));
   answer(call, {{"model", call.loaded.model->told_name(load.model)}, {"embeddings", Json::array()}});
   return {};
 }
 
-ApiStatus Api::ollama_embedding(Call& call) {
-  QUIRE_TRY(JsonDocument document, body(call));
+ApiStatus Api::OllamaRoutes::embedding(Api& api, Call& call) {
+  QUIRE_TRY(JsonDocument document, api.body(call));
   QUIRE_TRY(auto parsed, parse_ollama_embedding(std::move(document), call.loaded.model->limits()));
   if (auto* const request = std::get_if<EmbeddingRequest>(&parsed))
-    return embed(call, std::move(*request), ollama_embedding_body);
+    return api.embed(call, std::move(*request), ollama_embedding_body);
   const OllamaLoad& load = std::get<OllamaLoad>(parsed);
-  report(call, load.ignored);
+  api.report(call, load.ignored);
   QUIRE_CHECKED(call.loaded.model->check_name(load.model));
   answer(call, {{"embedding", Json::array()}});
   return {};
 }
 
 // Clients pull before they ask, whether the model is there or not.
-ApiStatus Api::ollama_pull(Call& call) {
-  QUIRE_TRY(JsonDocument document, body(call));
+ApiStatus Api::OllamaRoutes::pull(Api& api, Call& call) {
+  QUIRE_TRY(JsonDocument document, api.body(call));
   const ModelContext& m = *call.loaded.model;
   QUIRE_TRY(const OllamaPull pull, parse_ollama_pull(std::move(document), m.limits()));
-  report(call, pull.model.ignored);
+  api.report(call, pull.model.ignored);
   if (ApiStatus known = m.check_name(pull.model.model); !known.ok()) {
     ApiError error = known.take_error();
     error.message += "; a server has one model and pulls no other (`quire pull` does, `quire serve` names it)";

@@ -11,6 +11,22 @@
 #include "server/writers/responses_writer.h"
 
 namespace quire::server {
+
+struct Api::ResponsesRoutes {
+  static ApiStatus create(Api& api, Call& call);
+  static ApiStatus stored(Api& api, Call& call);
+  static ApiStatus erase(Api& api, Call& call);
+};
+
+std::span<const Api::Route> Api::responses_routes() {
+  using H = ResponsesRoutes;
+  static constexpr Route kRows[] = {
+      {"POST", "/v1/responses", Route::kKey, Route::kGenerates, kResponses, H::create},
+      {"GET", "/v1/responses/", Route::kKey, 0, kResponses, H::stored},
+      {"DELETE", "/v1/responses/", Route::kKey, 0, kResponses, H::erase},
+  };
+  return kRows;
+}
 namespace {
 
 // A stream of which nothing but its failure is told.
@@ -124,12 +140,12 @@ ApiResult<JsonDocument> Api::earlier_items(const Call& call, const std::string& 
   return parse_json(text + "]", options_.json);
 }
 
-ApiStatus Api::responses(Call& call) {
-  QUIRE_TRY(JsonDocument document, body(call));
+ApiStatus Api::ResponsesRoutes::create(Api& api, Call& call) {
+  QUIRE_TRY(JsonDocument document, api.body(call));
   const ModelContext& model = *call.loaded.model;
   StoredResponse kept{.id = "resp_" + random_hex(), .previous = text_at(*document, "previous_response_id")};
-  QUIRE_TRY(JsonDocument earlier, earlier_items(call, kept.previous));
-  const bool store = response_store_.enabled() && document->value("store", Json()) != false;
+  QUIRE_TRY(JsonDocument earlier, api.earlier_items(call, kept.previous));
+  const bool store = api.response_store_.enabled() && document->value("store", Json()) != false;
   if (store) kept.input = items_of(*document);
   QUIRE_TRY(ResponsesRequest r, parse_responses_request(std::move(document), model.limits(), std::move(earlier)));
   r.echo.fields["store"] = store;
@@ -138,17 +154,17 @@ ApiStatus Api::responses(Call& call) {
                              .model = model.told_name(r.chat.params.model),
                              .custom = std::move(r.echo.custom),
                              .echo = std::move(r.echo.fields)};
-  if (r.chat.params.sampling.logprobs >= 0) envelope.tokenizer = &model.tokenizer();
+  if (r.chat.params.request.sampling.logprobs >= 0) envelope.tokenizer = &model.tokenizer();
   if (store) {
     const int key = call.responder->record().key;
-    envelope.keep = [this, key, id = kept.id](const Json& response) {
+    envelope.keep = [&api, key, id = kept.id](const Json& response) {
       std::vector<std::string> output;
       for (const Json& item : response["output"]) output.push_back(dump(item));
-      response_store_.finish(key, id, std::move(output), dump(response));
+      api.response_store_.finish(key, id, std::move(output), dump(response));
     };
-    response_store_.begin(key, std::move(kept));
+    api.response_store_.begin(key, std::move(kept));
   }
-  const ApiStatus begun = converse(call, std::move(r.chat), [&](const GenerationPlan&, const GenerationParams&) {
+  const ApiStatus begun = api.converse(call, std::move(r.chat), [&](const GenerationPlan&, const GenerationParams&) {
     return responses_writer(std::move(envelope));
   });
   // Codex makes a conversation shorter when an event tells it to, and gives up at a status.
@@ -157,10 +173,10 @@ ApiStatus Api::responses(Call& call) {
   return {};
 }
 
-ApiStatus Api::stored_response(Call& call) {
+ApiStatus Api::ResponsesRoutes::stored(Api& api, Call& call) {
   const Place at = place_of(call.request);
   if (!at.rest.empty() && at.rest != "/input_items") return unknown_path(call.request.path);
-  const StoredPtr found = response_store_.find(call.responder->record().key, at.id);
+  const StoredPtr found = api.response_store_.find(call.responder->record().key, at.id);
   if (found == nullptr) return not_found(at.id);
   if (at.rest.empty()) {
     answer(call, HttpResponse{.body = found->body});
@@ -171,10 +187,10 @@ ApiStatus Api::stored_response(Call& call) {
   return {};
 }
 
-ApiStatus Api::delete_response(Call& call) {
+ApiStatus Api::ResponsesRoutes::erase(Api& api, Call& call) {
   const Place at = place_of(call.request);
   if (!at.rest.empty()) return unknown_path(call.request.path);
-  if (!response_store_.erase(call.responder->record().key, at.id)) return not_found(at.id);
+  if (!api.response_store_.erase(call.responder->record().key, at.id)) return not_found(at.id);
   answer(call, {{"id", at.id}, {"object", "response"}, {"deleted", true}});
   return {};
 }

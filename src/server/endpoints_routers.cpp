@@ -7,17 +7,37 @@
 
 namespace quire::server {
 
+struct Api::RouterRoutes {
+  static ApiStatus load(Api& api, Call& call);
+  static ApiStatus loads(Api& api, Call& call);
+  static ApiStatus server_info(Api& api, Call& call);
+  static ApiStatus model_info(Api& api, Call& call);
+};
+
+std::span<const Api::Route> Api::router_routes() {
+  using H = RouterRoutes;
+  static constexpr Route kRows[] = {
+      {"GET", "/load", Route::kKey, Route::kModel | Route::kProbe, kOpenAi, H::load},
+      {"GET", "/get_load", Route::kKey, Route::kModel, kOpenAi, H::loads},
+      {"GET", "/server_info", Route::kKey, Route::kModel, kOpenAi, H::server_info},
+      {"GET", "/get_server_info", Route::kKey, Route::kModel, kOpenAi, H::server_info},
+      {"GET", "/model_info", Route::kKey, Route::kModel, kOpenAi, H::model_info},
+      {"GET", "/get_model_info", Route::kKey, Route::kModel, kOpenAi, H::model_info},
+  };
+  return kRows;
+}
+
 // vLLM's: how many answers are asked for and not done.
-ApiStatus Api::load(Call& call) {
-  const EngineLoad l = read_load(registry_, call.loaded.model->name());
+ApiStatus Api::RouterRoutes::load(Api& api, Call& call) {
+  const EngineLoad l = read_load(api.registry_, call.loaded.model->name());
   answer(call, {{"server_load", l.running + l.waiting}});
   return {};
 }
 
 // SGLang's: an entry for each replica, of which there is one.
-ApiStatus Api::loads(Call& call) {
+ApiStatus Api::RouterRoutes::loads(Api& api, Call& call) {
   const ModelContext& m = *call.loaded.model;
-  const EngineLoad l = read_load(registry_, m.name());
+  const EngineLoad l = read_load(api.registry_, m.name());
   const auto tokens = std::llround(l.kv_usage * static_cast<double>(m.kv_tokens()));
   answer(call, Json::array({{{"dp_rank", 0},
                              {"num_reqs", l.running + l.waiting},
@@ -26,7 +46,7 @@ ApiStatus Api::loads(Call& call) {
   return {};
 }
 
-ApiStatus Api::server_info(Call& call) {
+ApiStatus Api::RouterRoutes::server_info(Api&, Call& call) {
   const ModelContext& m = *call.loaded.model;
   answer(call, {{"model_path", m.name()},  // the name: where the file is, is nobody's business
                 {"served_model_name", m.name()},
@@ -39,7 +59,7 @@ ApiStatus Api::server_info(Call& call) {
   return {};
 }
 
-ApiStatus Api::model_info(Call& call) {
+ApiStatus Api::RouterRoutes::model_info(Api&, Call& call) {
   const ModelContext& m = *call.loaded.model;
   const std::string& architecture = m.loaded().model->config().architecture;
   answer(call, {{"model_path", m.name()},

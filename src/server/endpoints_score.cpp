@@ -8,6 +8,20 @@
 #include "server/random_id.h"
 
 namespace quire::server {
+
+struct Api::ScoreRoutes {
+  static ApiStatus score(Api& api, Call& call);
+  static ApiStatus rerank(Api& api, Call& call);
+};
+
+std::span<const Api::Route> Api::score_routes() {
+  using H = ScoreRoutes;
+  static constexpr Route kRows[] = {
+      {"POST", "/v1/score", Route::kKey, Route::kGenerates, kOpenAi, H::score},
+      {"POST", "/v1/rerank", Route::kKey, Route::kGenerates, kOpenAi, H::rerank},
+  };
+  return kRows;
+}
 namespace {
 
 using Vectors = std::vector<std::vector<float>>;
@@ -26,29 +40,29 @@ Json usage_json(int64_t tokens) {
 
 }  // namespace
 
-ApiStatus Api::score(Call& call) {
-  QUIRE_TRY(JsonDocument document, body(call));
+ApiStatus Api::ScoreRoutes::score(Api& api, Call& call) {
+  QUIRE_TRY(JsonDocument document, api.body(call));
   QUIRE_TRY(ScoreRequest r, parse_score_request(std::move(document), call.loaded.model->limits()));
-  return embed(call, std::move(r.embedding),
-               [pairs = std::move(r.pairs)](const EmbeddingPlan& plan, const Vectors& vectors) {
-                 const std::vector<double> scores = scores_of(pairs, vectors);
-                 Json data = Json::array();
-                 for (size_t i = 0; i < scores.size(); ++i)
-                   data.push_back({{"index", i}, {"object", "score"}, {"score", scores[i]}});
-                 return dump({{"id", "score-" + random_hex()},
-                              {"object", "list"},
-                              {"created", std::time(nullptr)},
-                              {"model", plan.model_name},
-                              {"data", std::move(data)},
-                              {"usage", usage_json(plan.prompt_tokens)}});
-               });
+  return api.embed(call, std::move(r.embedding),
+                   [pairs = std::move(r.pairs)](const EmbeddingPlan& plan, const Vectors& vectors) {
+                     const std::vector<double> scores = scores_of(pairs, vectors);
+                     Json data = Json::array();
+                     for (size_t i = 0; i < scores.size(); ++i)
+                       data.push_back({{"index", i}, {"object", "score"}, {"score", scores[i]}});
+                     return dump({{"id", "score-" + random_hex()},
+                                  {"object", "list"},
+                                  {"created", std::time(nullptr)},
+                                  {"model", plan.model_name},
+                                  {"data", std::move(data)},
+                                  {"usage", usage_json(plan.prompt_tokens)}});
+                   });
 }
 
-ApiStatus Api::rerank(Call& call) {
-  QUIRE_TRY(JsonDocument document, body(call));
+ApiStatus Api::ScoreRoutes::rerank(Api& api, Call& call) {
+  QUIRE_TRY(JsonDocument document, api.body(call));
   QUIRE_TRY(ScoreRequest r, parse_rerank_request(std::move(document), call.loaded.model->limits()));
   EmbeddingRequest embedding = std::move(r.embedding);
-  return embed(call, std::move(embedding), [r = std::move(r)](const EmbeddingPlan& plan, const Vectors& vectors) {
+  return api.embed(call, std::move(embedding), [r = std::move(r)](const EmbeddingPlan& plan, const Vectors& vectors) {
     const std::vector<double> scores = scores_of(r.pairs, vectors);
     std::vector<size_t> order(scores.size());
     std::iota(order.begin(), order.end(), size_t{0});

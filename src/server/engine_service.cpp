@@ -4,7 +4,6 @@
 #include <cmath>
 
 #include "core/log.h"
-#include "tokenizer/stop_matcher.h"
 
 namespace quire::server {
 namespace {
@@ -45,13 +44,6 @@ void EngineService::stop() {
 ApiStatus EngineService::health() const {
   if (const std::optional<Error> lost = engine_->lost())
     return ApiError{503, lost->message + "; the server must be started again", "", "device_lost"};
-  return {};
-}
-
-ApiStatus EngineService::check(const Request& r) const {
-  QUIRE_CHECKED(r.sampling.validate(engine_->model().model->config().vocab));
-  if (const Result<StopMatcher> stop = StopMatcher::create(r.stop); !stop.ok())
-    return bad_field("stop", "invalid_value", "{}", stop.error().message);
   return {};
 }
 
@@ -102,7 +94,6 @@ void EngineService::give_back(uint64_t client, size_t jobs) {
 
 ApiResult<std::vector<JobId>> EngineService::submit(std::vector<Job> jobs, EventSink sink) {
   QUIRE_CHECKED(health());
-  for (const Job& job : jobs) QUIRE_CHECKED(check(job.request));
   uint64_t client = jobs.empty() ? 0 : jobs[0].request.client;
   const auto counted =
       static_cast<size_t>(std::count_if(jobs.begin(), jobs.end(), [](const Job& job) { return job.counts; }));
@@ -115,7 +106,7 @@ ApiResult<std::vector<JobId>> EngineService::submit(std::vector<Job> jobs, Event
     throw;
   }
   settle(ids.ok(), client, counted, jobs.size());
-  if (!ids.ok()) return *failure_of({.finish = FinishReason::kError, .error = ids.error()});
+  if (!ids.ok()) return ids.error();
   std::vector<JobId> accepted;
   for (const RequestId id : *ids) accepted.push_back(id.v);
   return accepted;
@@ -178,45 +169,47 @@ void EngineService::run() {
 
 // What throws here (memory runs out) is told once more, as the request's error.
 void EngineService::on_event(const EntryPtr& entry, const TokenEvent& event) {
-  if (event.token >= 0) {
-    const auto now = Clock::now();
-    if (entry->generated == 0) {
-      entry->first_token = now;
-      metrics_->first_token.observe(seconds(now - entry->arrived));
-      metrics_->prompt_tokens.add(static_cast<double>(entry->prompt_tokens));
-    } else {
-      metrics_->inter_token.observe(seconds(now - entry->last_token));
-    }
-    entry->last_token = now;
-    ++entry->generated;
-    metrics_->generation_tokens.add();
-  }
-  const bool nothing_follows = event.finish == FinishReason::kStop || event.finish == FinishReason::kLength;
-  if (entry->generated == 0 && nothing_follows) metrics_->prompt_tokens.add(static_cast<double>(entry->prompt_tokens));
-  if (event.finish != FinishReason::kNone && !std::exchange(entry->ended, true)) {
+  if (event.as<TokenEvent::Token>() != nullptr) measure_token(*entry);
+  if (const auto* const end = event.as<TokenEvent::Ended>(); end != nullptr && !std::exchange(entry->ended, true)) {
     {
       const std::lock_guard lock(mutex_);
       --unfinished_;
       if (entry->counts) give_back(entry->client, 1);
       publish_load();  // events may come after the last step: gauges go back to zero here
-      if (event.admitted) {
-        const double took = seconds(Clock::now() - *event.admitted);
+      if (end->admitted) {
+        const double took = seconds(Clock::now() - *end->admitted);
         mean_seconds_ = mean_seconds_ == 0.0 ? took : 0.9 * mean_seconds_ + 0.1 * took;
       }
     }
-    measure_end(*entry, event);
+    measure_end(*entry, *end);
   }
   (*entry->sink)(entry->index, event);
 }
 
-void EngineService::measure_end(const Entry& e, const TokenEvent& event) {
+void EngineService::measure_token(Entry& e) {
   const auto now = Clock::now();
-  metrics_->finished(event.finish).add();
+  if (e.generated == 0) {
+    e.first_token = now;
+    metrics_->first_token.observe(seconds(now - e.arrived));
+    metrics_->prompt_tokens.add(static_cast<double>(e.prompt_tokens));
+  } else {
+    metrics_->inter_token.observe(seconds(now - e.last_token));
+  }
+  e.last_token = now;
+  ++e.generated;
+  metrics_->generation_tokens.add();
+}
+
+void EngineService::measure_end(const Entry& e, const TokenEvent::Ended& end) {
+  const auto now = Clock::now();
+  const bool answered = end.finish == FinishReason::kStop || end.finish == FinishReason::kLength;
+  if (e.generated == 0 && answered) metrics_->prompt_tokens.add(static_cast<double>(e.prompt_tokens));
+  metrics_->finished(end.finish).add();
   metrics_->latency.observe(seconds(now - e.arrived));
   metrics_->request_prompt_tokens.observe(static_cast<double>(e.prompt_tokens));
   metrics_->request_generation_tokens.observe(static_cast<double>(e.generated));
-  if (!event.admitted) return;
-  const Clock::time_point started = *event.admitted;
+  if (!end.admitted) return;
+  const Clock::time_point started = *end.admitted;
   metrics_->queue_time.observe(seconds(started - e.arrived));
   metrics_->inference_time.observe(seconds(now - started));
   if (e.generated == 0) return;

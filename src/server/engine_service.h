@@ -54,7 +54,6 @@ class EngineService : public Service {
   };
   using EntryPtr = std::shared_ptr<Entry>;
 
-  ApiStatus check(const Request& r) const;
   ApiStatus reserve(uint64_t& client, size_t jobs, size_t with_uncounted);
   std::vector<Engine::Submission> submissions_of(std::vector<Job>& jobs, uint64_t client, EventSink sink);
   void give_back(uint64_t client, size_t jobs);
@@ -62,7 +61,8 @@ class EngineService : public Service {
   void settle(bool taken, uint64_t client, size_t jobs, size_t with_uncounted);
   void run();
   void on_event(const EntryPtr& entry, const TokenEvent& event);
-  void measure_end(const Entry& entry, const TokenEvent& event);
+  void measure_token(Entry& entry);
+  void measure_end(const Entry& entry, const TokenEvent::Ended& end);
   void on_step(const StepRecord& step);
   void measure_step();
   void publish_load();  // with the mutex held

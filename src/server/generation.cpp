@@ -96,83 +96,98 @@ void Generation::take_arrivals() {
   std::string events;
   for (const Arrival& a : arrived) {
     if (over_) return;
-    if (std::optional<ApiError> failure = failure_of(a.event)) {
+    const auto* const end = a.event.as<TokenEvent::Ended>();
+    if (std::optional<ApiError> failure = end != nullptr ? failure_of(*end) : std::nullopt) {
       if (!events.empty()) responder_->write(std::move(events));  // what came before it
       return fail(std::move(*failure));
     }
     Answer& answer = answers_.at(a.index);
     take(answer, a.event);
-    if (plan_.stream) send_piece(answer, events);
+    // With the last token the end is told, which comes next.
+    const auto* const token = a.event.as<TokenEvent::Token>();
+    if (plan_.stream && (token == nullptr || token->ends == FinishReason::kNone)) send_piece(answer, events);
   }
   if (!events.empty()) responder_->write(std::move(events));
   complete_if_over();
 }
 
 void Generation::take(Answer& answer, const TokenEvent& event) {
-  if (event.prompt != nullptr) {
-    report_of(answer)->begin(event.prompt);
+  if (const auto* const begun = event.as<TokenEvent::Begun>()) take_begun(answer, *begun);
+  if (const auto* const token = event.as<TokenEvent::Token>()) take_token(answer, *token);
+  if (const auto* const end = event.as<TokenEvent::Ended>()) take_end(answer, *end);
+}
+
+void Generation::take_begun(Answer& answer, const TokenEvent::Begun& begun) {
+  if (begun.prompt != nullptr) {
+    report_of(answer)->begin(begun.prompt);
     if (!std::exchange(writing_, true)) responder_->post([self = shared_from_this()] { self->write_reports(); });
   }
-  if (answer.generated == 0) {  // the first event tells, with a token or without
-    answer.cached = event.cached_tokens;
-    answer.miss = event.prefix_miss;
-    answer.diverged_at = event.diverged_at;
-    if (answer.part.index == 0 && event.prefix_miss != PrefixMiss::kNone) {
-      responder_->record().prefix_miss = prefix_miss_name(event.prefix_miss);
-      responder_->record().diverged_at = event.diverged_at;
-    }
-  }
-  if (event.token >= 0) {
-    double& first = responder_->record().first_token_seconds;
-    if (first < 0) first = std::chrono::duration<double>(std::chrono::steady_clock::now() - plan_.arrived).count();
-    ++answer.generated;
-  }
+  answer.cached = begun.cached_tokens;
+  answer.miss = begun.prefix_miss;
+  answer.diverged_at = begun.diverged_at;
+  if (answer.part.index != 0 || begun.prefix_miss == PrefixMiss::kNone) return;
+  responder_->record().prefix_miss = prefix_miss_name(begun.prefix_miss);
+  responder_->record().diverged_at = begun.diverged_at;
+}
+
+void Generation::take_token(Answer& answer, const TokenEvent::Token& token) {
+  double& first = responder_->record().first_token_seconds;
+  if (first < 0) first = std::chrono::duration<double>(std::chrono::steady_clock::now() - plan_.arrived).count();
+  ++answer.generated;
+  answer.last = token.id;
   const bool text = answer.parser.in_text();
   const size_t told = answer.part.tokens.size();
-  report_token(answer, event);
-  append_text(answer, event);
+  report_token(answer, token);
+  append_text(answer, token);
   if (answer.part.tokens.size() > told) answer.part.tokens.back().of_text = text && answer.parser.in_text();
-  if (event.finish == FinishReason::kNone) return;
-  answer.drafts = event.drafts;
-  answer.drafts_accepted = event.drafts_accepted;
-  const bool ended = event.finish == FinishReason::kStop;
-  answer.part.stop = stop_of(event);
-  const bool calls = ended && answer.parser.complete_calls() > 0;
-  answer.part.finish = calls ? "tool_calls" : finish_reason_name(event.finish);
+}
+
+void Generation::take_end(Answer& answer, const TokenEvent::Ended& end) {
+  end_text(answer, end.finish);
+  answer.drafts = end.drafts;
+  answer.drafts_accepted = end.drafts_accepted;
+  const bool stopped = end.finish == FinishReason::kStop;
+  answer.part.stop = stop_of(answer, end);
+  const bool calls = stopped && answer.parser.complete_calls() > 0;
+  answer.part.finish = calls ? "tool_calls" : finish_reason_name(end.finish);
   if (plan_.count_calls) plan_.count_calls(answer.parser.complete_calls(), answer.parser.cut_calls());
   if (answer.part.index == 0) responder_->record().finish = answer.part.finish;
   --running_;
 }
 
 // What of the request ended an answer, for answers to name.
-Json Generation::stop_of(const TokenEvent& event) const {
-  if (event.finish != FinishReason::kStop) return nullptr;
-  if (event.stop >= 0) return plan_.stops.at(static_cast<size_t>(event.stop));
+Json Generation::stop_of(const Answer& answer, const TokenEvent::Ended& end) const {
+  if (end.finish != FinishReason::kStop) return nullptr;
+  if (end.stop >= 0) return plan_.stops.at(static_cast<size_t>(end.stop));
   const auto& tokens = plan_.stop_tokens;
-  if (std::find(tokens.begin(), tokens.end(), event.token) != tokens.end()) return event.token;
+  if (std::find(tokens.begin(), tokens.end(), answer.last) != tokens.end()) return answer.last;
   return nullptr;
 }
 
-void Generation::append_text(Answer& answer, const TokenEvent& event) {
-  answer.text_characters += characters(event.text);
+void Generation::append_text(Answer& answer, const TokenEvent::Token& token) {
+  answer.text_characters += characters(token.text);
   const bool reasoned = answer.parser.in_reasoning();
-  answer.parser.push(event.text, answer.part.events);
+  answer.parser.push(token.text, answer.part.events);
   // The tokens that begin and end reasoning are part of it.
-  if (event.token >= 0 && (reasoned || answer.parser.in_reasoning())) ++answer.reasoning;
-  if (event.finish != FinishReason::kNone)
-    answer.parser.finish(event.finish == FinishReason::kStop, answer.part.events);
+  if (reasoned || answer.parser.in_reasoning()) ++answer.reasoning;
+  if (token.ends != FinishReason::kNone) end_text(answer, token.ends);
+}
+
+void Generation::end_text(Answer& answer, FinishReason finish) {
+  if (std::exchange(answer.text_ended, true)) return;
+  answer.parser.finish(finish == FinishReason::kStop, answer.part.events);
 }
 
 // Tokens that end a generation are no part of the text. Completions tell of them all the same, as vLLM does: clients
 // that ask for `echo` take it that as many tokens follow the prompt's as usage counts.
-void Generation::report_token(Answer& answer, const TokenEvent& event) {
-  if (plan_.token_ids && event.token >= 0) answer.part.token_ids.push_back(event.token);
-  if (!plan_.logprobs || event.token < 0) return;
+void Generation::report_token(Answer& answer, const TokenEvent::Token& token) {
+  if (plan_.token_ids) answer.part.token_ids.push_back(token.id);
+  if (!plan_.logprobs) return;
   const bool ends =
-      !plan_.report_ends && event.finish == FinishReason::kStop && plan_.model->tokenizer().is_eog(event.token);
+      !plan_.report_ends && token.ends == FinishReason::kStop && plan_.model->tokenizer().is_eog(token.id);
   if (ends) return;
   if (answer.part.tokens.empty()) answer.part.text_offset = answer.text_characters;
-  answer.part.tokens.push_back({event.token, event.logprob, event.top});
+  answer.part.tokens.push_back({token.id, token.logprob, token.top});
 }
 
 PromptReport* Generation::report_of(const Answer& answer) {

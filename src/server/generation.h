@@ -61,6 +61,8 @@ class Generation : public std::enable_shared_from_this<Generation> {
     int64_t diverged_at = -1;             // the token from which on others went another way
     size_t text_characters = 0;           // of the answer so far
     bool opened = false;                  // its stream has begun
+    bool text_ended = false;
+    TokenId last = -1;
   };
   struct Arrival {
     size_t index;
@@ -72,9 +74,13 @@ class Generation : public std::enable_shared_from_this<Generation> {
   void on_event(size_t index, const TokenEvent& event);  // the service's thread
   void take_arrivals();
   void take(Answer& answer, const TokenEvent& event);
-  void append_text(Answer& answer, const TokenEvent& event);
-  Json stop_of(const TokenEvent& event) const;
-  void report_token(Answer& answer, const TokenEvent& event);
+  void take_begun(Answer& answer, const TokenEvent::Begun& begun);
+  void take_token(Answer& answer, const TokenEvent::Token& token);
+  void take_end(Answer& answer, const TokenEvent::Ended& end);
+  void append_text(Answer& answer, const TokenEvent::Token& token);
+  static void end_text(Answer& answer, FinishReason finish);
+  Json stop_of(const Answer& answer, const TokenEvent::Ended& end) const;
+  void report_token(Answer& answer, const TokenEvent::Token& token);
   void send_piece(Answer& answer, std::string& events);
   // What is told of an answer's prompt: null if nothing is.
   PromptReport* report_of(const Answer& answer);

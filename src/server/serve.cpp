@@ -252,6 +252,17 @@ Status serve_model(const ServeOptions& o, const std::shared_ptr<const LoadedMode
   return {};
 }
 
+std::string routes_text() {
+  std::string text;
+  for (const std::string_view method : {"GET", "POST", "DELETE"}) {
+    std::string paths;
+    for (const Api::Route& r : Api::routes())
+      if (r.method == method) paths += fmt::format("{} {}", paths.empty() ? "" : ",", r.path);
+    text += fmt::format("{}{}{}", text.empty() ? "" : "; ", method, paths);
+  }
+  return text;
+}
+
 Status serve(const ServeOptions& o) {
   prepare_heap();
   std::signal(SIGPIPE, SIG_IGN);  // who reads standard error may leave

@@ -69,4 +69,7 @@ Status serve_model(const ServeOptions& options, const std::shared_ptr<const Load
 // process at once. SIGHUP opens the logs that are files anew. Errors: what keeps it from starting.
 Status serve(const ServeOptions& options);
 
+// Every route once: "GET /health, /metrics; POST /v1/chat/completions, ...".
+std::string routes_text();
+
 }  // namespace quire::server

@@ -24,15 +24,15 @@ struct Job {
   bool counts = true;
 };
 
-// Hears the events of a group of jobs; `index` counts within the group. Each job's last event has a finish reason, and
-// comes exactly once, whatever happens. Called on a thread of the service, one event after the other: must be quick,
-// and may call submit() and cancel().
+// Hears the events of a group of jobs; `index` counts within the group. Each job's last event is its end, which comes
+// exactly once, whatever happens. Called on a thread of the service, one event after the other: must be quick, and may
+// call submit() and cancel().
 using EventSink = std::function<void(size_t index, const TokenEvent& event)>;
 
 // What a client is told whose answer is not there in time.
 ApiError deadline_exceeded();
-// What a client is told of an event that ends a job without an answer; nothing of other events.
-std::optional<ApiError> failure_of(const TokenEvent& event);
+// What a client is told where a job ends without an answer; nothing where it has one.
+std::optional<ApiError> failure_of(const TokenEvent::Ended& end);
 
 class Service {
  public:

@@ -241,7 +241,7 @@ bool Session::judge_head() {
     refuse(admitted.error(), parser_.done());
     return false;
   }
-  if (kind_ == Kind::kReserved && !admitted->probe) {
+  if (kind_ == Kind::kReserved && !admitted->route->has(Api::Route::kProbe)) {
     refuse({.status = 503,
             .message = "the server has as many connections as it may (limit max_connections)",
             .code = "overloaded",

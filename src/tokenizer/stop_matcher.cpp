@@ -13,23 +13,30 @@ constexpr std::size_t kMaxStops = 1024, kMaxStopBytes = std::size_t{64} << 10;
 
 }  // namespace
 
-Result<StopMatcher> StopMatcher::create(std::span<const std::string> stops) {
+Status StopMatcher::check(std::span<const std::string> stops) {
   if (stops.size() > kMaxStops) {
     return request_error("there are {} stop strings; at most {} are allowed", stops.size(), kMaxStops);
   }
-  StopMatcher matcher;
-  std::vector<std::string_view> patterns;
   std::size_t total = 0;
   for (std::size_t i = 0; i < stops.size(); ++i) {
     if (stops[i].empty()) return request_error("stop string {} is empty: nothing could be generated before it", i + 1);
     if (!unicode::is_valid_utf8(stops[i])) return request_error("stop string {} is not valid UTF-8", i + 1);
     total += stops[i].size();
-    if (std::find(patterns.begin(), patterns.end(), stops[i]) != patterns.end()) continue;
-    patterns.emplace_back(stops[i]);
-    matcher.indices_.push_back(static_cast<int>(i));
   }
   if (total > kMaxStopBytes) {
     return request_error("the stop strings have {} bytes together; at most {} are allowed", total, kMaxStopBytes);
+  }
+  return {};
+}
+
+Result<StopMatcher> StopMatcher::create(std::span<const std::string> stops) {
+  QUIRE_CHECKED(check(stops));
+  StopMatcher matcher;
+  std::vector<std::string_view> patterns;
+  for (std::size_t i = 0; i < stops.size(); ++i) {
+    if (std::find(patterns.begin(), patterns.end(), stops[i]) != patterns.end()) continue;
+    patterns.emplace_back(stops[i]);
+    matcher.indices_.push_back(static_cast<int>(i));
   }
   matcher.automaton_ = AhoCorasick(patterns);
   return matcher;

@@ -17,7 +17,9 @@ namespace quire {
 class StopMatcher {
  public:
   // At most 1024 stop strings of 64 KiB together. An empty one, or one that is not valid UTF-8 (it could cut
-  // a character in two), is a request error. No stop strings: everything passes at once.
+  // a character in two), is a request error.
+  static Status check(std::span<const std::string> stops);
+  // Of stop strings that pass check(). No stop strings: everything passes at once.
   static Result<StopMatcher> create(std::span<const std::string> stops);
 
   struct Output {

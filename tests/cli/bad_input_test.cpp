@@ -126,7 +126,7 @@ TEST_F(BadInput, CommandsAndOptions) {
   expect_refused(run(good, "-p hi --kernel linear"), "--kernel linear: write it as operator=kernel");
   expect_refused(run(good, "-p hi --kernel nope=avx2"), "there is no operator nope (there are: embed,");
   expect_refused(run(good, "-p hi --kernel linear=nope"), "operator linear has no kernel nope (it has: ");
-  expect_refused(run(good, "-p hi --temperature -1"), "temperature is -1");
+  expect_refused(run(good, "-p hi --temperature -1"), "--temperature -1: must be between 0 and 100");
   expect_refused(run(good, "-p hi --logit-bias x=1"), "--logit-bias x=1: write it as token=value");
   expect_refused("--log-level loud " + run(good), "no log level 'loud'");
 }

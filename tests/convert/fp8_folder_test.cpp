@@ -100,7 +100,8 @@ TEST_P(Fp8Folder, SaysWhatItsConversionSays) {
     EXPECT_TRUE(engine
                     ->submit(std::move(request),
                              [&](const TokenEvent& e) {
-                               for (const auto& top : e.top) out.emplace_back(top.token, top.logprob);
+                               if (const auto* const t = e.as<TokenEvent::Token>())
+                                 for (const auto& top : t->top) out.emplace_back(top.token, top.logprob);
                              })
                     .ok());
     while (engine->busy()) engine->step();

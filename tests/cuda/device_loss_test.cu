@@ -51,9 +51,9 @@ std::shared_ptr<const LoadedModel> load() {
     r.max_tokens = 20;
     r.ignore_eos = true;
     const auto id = (*engine)->submit(r, [&](const TokenEvent& e) {
-      ends += e.finish != FinishReason::kNone;
-      errors += e.finish == FinishReason::kError;
-      if (e.error) said = e.error->message;
+      ends += e.finish() != FinishReason::kNone;
+      errors += e.finish() == FinishReason::kError;
+      if (e.error() != nullptr) said = e.error()->message;
     });
     expect(id.ok(), "a request was refused");
   }

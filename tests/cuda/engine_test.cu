@@ -60,10 +60,10 @@ std::vector<Heard> run(const Model& model, EngineOptions options, std::span<cons
   for (int64_t now = 0; arrived < count || engine.busy(); ++now) {
     for (; arrived < count && static_cast<int64_t>(arrived) * step <= now; ++arrived) {
       const auto id = engine.submit(requests[arrived % requests.size()], [&h = heard[arrived]](const TokenEvent& e) {
-        if (e.token >= 0) h.tokens.push_back(e.token);
-        h.text += e.text;
-        if (e.prompt != nullptr) h.prompt = *e.prompt;
-        h.ends += e.finish == FinishReason::kLength;
+        if (e.token() >= 0) h.tokens.push_back(e.token());
+        h.text += e.text();
+        if (const auto* const b = e.as<TokenEvent::Begun>(); b != nullptr && b->prompt) h.prompt = *b->prompt;
+        h.ends += e.finish() == FinishReason::kLength;
       });
       QUIRE_CHECK(id.ok(), "{}", id.error().message);
     }

@@ -117,8 +117,8 @@ TEST(CudaLoad, AMistakeInALaunchIsNotALostDevice) {
     r.max_tokens = 20;
     r.ignore_eos = true;
     const auto id = (*engine)->submit(r, [&, i](const TokenEvent& e) {
-      if (e.token >= 0) tokens[i].push_back(e.token);
-      if (e.error) said[i] = e.error->message;
+      if (e.token() >= 0) tokens[i].push_back(e.token());
+      if (e.error() != nullptr) said[i] = e.error()->message;
     });
     ASSERT_TRUE(id.ok());
   }

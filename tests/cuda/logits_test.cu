@@ -97,13 +97,15 @@ TEST(CudaLogits, AreThoseThatAnEngineSamplesFrom) {
     r.prompt = tokens;
     r.max_tokens = 1;
     r.sampling.logprobs = 0;
-    std::vector<TokenEvent> events;
-    const auto id = (*engine)->submit(std::move(r), [&](const TokenEvent& e) { events.push_back(e); });
+    std::vector<TokenEvent::Token> sampled;
+    const auto id = (*engine)->submit(std::move(r), [&](const TokenEvent& e) {
+      if (const auto* const t = e.as<TokenEvent::Token>()) sampled.push_back(*t);
+    });
     ASSERT_TRUE(id.ok()) << id.error().message;
     while ((*engine)->busy()) (*engine)->step();
-    ASSERT_FALSE(events.empty());
-    EXPECT_EQ(events[0].token, std::max_element(last.begin(), last.end()) - last.begin()) << m.name;
-    EXPECT_NEAR(events[0].logprob, log_probability(last, events[0].token), 1e-4) << m.name;
+    ASSERT_FALSE(sampled.empty());
+    EXPECT_EQ(sampled[0].id, std::max_element(last.begin(), last.end()) - last.begin()) << m.name;
+    EXPECT_NEAR(sampled[0].logprob, log_probability(last, sampled[0].id), 1e-4) << m.name;
   }
 }
 
@@ -128,11 +130,11 @@ TEST(CudaLogits, AreThoseThatAnEngineLooksUpAPromptIn) {
     int events = 0;
     const auto id = (*engine)->submit(r, [&](const TokenEvent& e) {
       ++events;
-      if (e.prompt != nullptr) got = *e.prompt;
+      if (const auto* const b = e.as<TokenEvent::Begun>(); b != nullptr && b->prompt) got = *b->prompt;
     });
     ASSERT_TRUE(id.ok()) << id.error().message;
     while ((*engine)->busy()) (*engine)->step();
-    EXPECT_EQ(events, 1);
+    EXPECT_EQ(events, 2) << "it has begun and ended";
     ASSERT_EQ(std::ssize(got.logprobs), kWindow - 1);
     for (size_t i = 0; i + 1 < tokens.size(); ++i) {
       const std::span<const float> row = std::span(logits).subspan(i * vocab, vocab);

@@ -100,7 +100,7 @@ struct Batch {
       bias_values.push_back(value);
     }
     if (sometimes()) {
-      const int64_t words = sample_mask_words(vocab);
+      const int64_t words = mask_words(vocab);
       p.mask = static_cast<int32_t>(static_cast<int64_t>(masks.size()) / words);
       const int kind = integer(rng, 0, 9);  // of no token, of half of them, of few or of nearly all
       for (int64_t i = 0; i < words; ++i) {

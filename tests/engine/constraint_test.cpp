@@ -28,10 +28,10 @@ struct Heard {
 };
 
 void hear(Heard& h, const TokenEvent& e) {
-  if (e.token >= 0) h.tokens.push_back(e.token), h.logprobs.push_back(e.logprob);
-  h.text += e.text;
-  h.finish = e.finish;
-  if (e.error) h.error = e.error->message;
+  if (const auto* const t = e.as<TokenEvent::Token>()) h.tokens.push_back(t->id), h.logprobs.push_back(t->logprob);
+  h.text += e.text();
+  h.finish = e.finish();
+  if (e.error() != nullptr) h.error = e.error()->message;
 }
 
 EngineOptions options() {

@@ -73,10 +73,10 @@ std::vector<Heard> play(Engine& engine, const Script& script, int64_t& steps) {
       ids[arrived] = engine
                          .submit(script.requests[arrived],
                                  [&h](const TokenEvent& e) {
-                                   if (e.token >= 0) h.tokens.push_back(e.token);
-                                   h.text += e.text;
-                                   h.finish = e.finish;
-                                   h.ends += e.finish != FinishReason::kNone;
+                                   if (e.token() >= 0) h.tokens.push_back(e.token());
+                                   h.text += e.text();
+                                   h.finish = e.finish();
+                                   h.ends += e.finish() != FinishReason::kNone;
                                  })
                          .value();
     }

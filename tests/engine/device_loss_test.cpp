@@ -23,10 +23,10 @@ struct Heard {
 
   Listener listener() {
     return [this](const TokenEvent& e) {
-      if (e.token >= 0) tokens.push_back(e.token);
-      if (e.finish == FinishReason::kNone) return;
-      finish = e.finish;
-      error = e.error;
+      if (e.token() >= 0) tokens.push_back(e.token());
+      if (e.finish() == FinishReason::kNone) return;
+      finish = e.finish();
+      error = e.as<TokenEvent::Ended>()->error;
       ++ends;
     };
   }

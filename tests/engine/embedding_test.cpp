@@ -30,11 +30,11 @@ struct Heard {
   Listener listener() {
     return [this](const TokenEvent& e) {
       ++events;
-      tokens += e.token >= 0;
-      finish = e.finish;
-      embedding = e.embedding;
-      cached = e.cached_tokens;
-      if (e.error) error = e.error->message;
+      tokens += e.token() >= 0;
+      finish = e.finish();
+      if (const auto* const vector = e.as<TokenEvent::Embedding>()) embedding = vector->values;
+      if (const auto* const begun = e.as<TokenEvent::Begun>()) cached = begun->cached_tokens;
+      if (e.error() != nullptr) error = e.error()->message;
     };
   }
 };
@@ -68,7 +68,7 @@ Vector alone(Engine& engine, std::vector<TokenId> prompt) {
   Heard h;
   engine.submit(embed(std::move(prompt)), h.listener()).value();
   finish(engine);
-  EXPECT_EQ(h.events, 1);
+  EXPECT_EQ(h.events, 3);
   EXPECT_EQ(h.tokens, 0);
   EXPECT_EQ(h.finish, FinishReason::kStop);
   return h.embedding;
@@ -96,7 +96,7 @@ std::vector<Vector> all_together(Engine& engine) {
   finish(engine);
   std::vector<Vector> all;
   for (const Heard& h : heard) {
-    EXPECT_EQ(h.events, 1);
+    EXPECT_EQ(h.events, 3);
     all.push_back(h.embedding);
   }
   for (const Heard& h : others) EXPECT_EQ(h.tokens, 12);
@@ -241,7 +241,7 @@ TEST(Embeddings, AreCancelledLikeOthers) {
     engine->cancel(b);
     finish(*engine);
     for (const Heard* h : {&running, &waiting}) {
-      EXPECT_EQ(h->events, 1);
+      EXPECT_EQ(h->events, 1) << "the end alone";
       EXPECT_EQ(h->finish, FinishReason::kCancelled);
       EXPECT_TRUE(h->embedding.empty());
     }

@@ -19,7 +19,8 @@ namespace {
 // What a listener heard.
 struct Heard {
   std::vector<TokenId> tokens;
-  std::vector<TokenEvent> events;
+  std::vector<TokenEvent::Token> sampled;
+  int events = 0;
   std::string text;
   FinishReason finish = FinishReason::kNone;
   int ends = 0;
@@ -27,11 +28,11 @@ struct Heard {
   Listener listener() {
     return [this](const TokenEvent& e) {
       EXPECT_EQ(ends, 0) << "nothing comes after the end";
-      if (e.token >= 0) tokens.push_back(e.token);
-      events.push_back(e);
-      text += e.text;
-      finish = e.finish;
-      ends += e.finish != FinishReason::kNone;
+      if (const auto* const t = e.as<TokenEvent::Token>()) tokens.push_back(t->id), sampled.push_back(*t);
+      ++events;
+      text += e.text();
+      finish = e.finish();
+      ends += e.finish() != FinishReason::kNone;
     };
   }
 };
@@ -102,24 +103,21 @@ TEST_F(EngineTest, RefusesWithExactMessages) {
        },
        "stop string 2 is empty: nothing could be generated before it"},
       {[](Request& r) { r.stop = {"\xff"}; }, "stop string 1 is not valid UTF-8"},
-      {[](Request& r) { r.sampling.temperature = -1; },
-       "temperature is -1, but must be 0 (greedy) or positive and finite"},
-      {[](Request& r) { r.sampling.temperature = NAN; },
-       "temperature is nan, but must be 0 (greedy) or positive and finite"},
-      {[](Request& r) { r.sampling.top_k = -1; }, "top_k is -1, but must be 0 (off) or positive"},
-      {[](Request& r) { r.sampling.top_p = 1.5f; }, "top_p is 1.5, but must be between 0 and 1"},
-      {[](Request& r) { r.sampling.min_p = -0.5f; }, "min_p is -0.5, but must be between 0 and 1"},
-      {[](Request& r) { r.sampling.typical_p = 2; }, "typical_p is 2, but must be between 0 and 1"},
-      {[](Request& r) { r.sampling.repetition_penalty = 0; },
-       "repetition_penalty is 0, but must be between 0.01 and 100"},
-      {[](Request& r) { r.sampling.presence_penalty = 3; }, "presence_penalty is 3, but must be between -2 and 2"},
-      {[](Request& r) { r.sampling.frequency_penalty = -3; }, "frequency_penalty is -3, but must be between -2 and 2"},
+      {[](Request& r) { r.sampling.temperature = -1; }, "temperature is -1: must be between 0 and 100"},
+      {[](Request& r) { r.sampling.temperature = NAN; }, "temperature is nan: must be between 0 and 100"},
+      {[](Request& r) { r.sampling.top_k = -1; }, "top_k is -1: must be at least 0"},
+      {[](Request& r) { r.sampling.top_p = 1.5f; }, "top_p is 1.5: must be between 0 and 1"},
+      {[](Request& r) { r.sampling.min_p = -0.5f; }, "min_p is -0.5: must be between 0 and 1"},
+      {[](Request& r) { r.sampling.typical_p = 2; }, "typical_p is 2: must be between 0 and 1"},
+      {[](Request& r) { r.sampling.repetition_penalty = 0; }, "repetition_penalty is 0: must be between 0.01 and 100"},
+      {[](Request& r) { r.sampling.presence_penalty = 3; }, "presence_penalty is 3: must be between -2 and 2"},
+      {[](Request& r) { r.sampling.frequency_penalty = -3; }, "frequency_penalty is -3: must be between -2 and 2"},
       {[](Request& r) { r.sampling.logit_bias[320] = 1; },
        "logit_bias names token 320, but the vocabulary has ids 0 to 319"},
       {[](Request& r) { r.sampling.logit_bias[3] = 101; },
-       "logit_bias of token 3 is 101, but must be between -100 and 100"},
+       "logit_bias of token 3 is 101: must be between -100 and 100"},
       {[](Request& r) { r.sampling.logprobs = 321; },
-       "logprobs is 321, but must be between 0 and the vocabulary's size of 320 (or -1 for none)"},
+       "logprobs is 321: must be between 0 and the vocabulary's size of 320 (or -1 for none)"},
   };
   for (const auto& c : cases) {
     Request r = request();
@@ -245,8 +243,8 @@ TEST_F(EngineTest, LogprobsAreThoseOfTheDistribution) {
   r.sampling.seed = 3;
   r.sampling.logprobs = 320;
   const Heard heard = run(r);
-  ASSERT_EQ(heard.events.size(), 24u);
-  for (const TokenEvent& e : heard.events) {
+  ASSERT_EQ(heard.sampled.size(), 24u);
+  for (const TokenEvent::Token& e : heard.sampled) {
     double sum = 0;
     bool found = false;
     ASSERT_EQ(e.top.size(), 320u);
@@ -255,7 +253,7 @@ TEST_F(EngineTest, LogprobsAreThoseOfTheDistribution) {
       if (i > 0) {
         EXPECT_GE(e.top[i - 1].logprob, e.top[i].logprob);
       }
-      if (e.top[i].token != e.token) continue;
+      if (e.top[i].token != e.id) continue;
       found = true;
       EXPECT_EQ(e.top[i].logprob, e.logprob);
     }
@@ -273,7 +271,7 @@ TEST_F(EngineTest, CancelsWaitingAndRunningRequests) {
   for (int i = 0; i < 4; ++i) engine->step();
   engine->drain_events();
   EXPECT_EQ(first.tokens.size(), 4u);
-  EXPECT_TRUE(second.events.empty()) << "waits for a place";
+  EXPECT_EQ(second.events, 0) << "waits for a place";
   engine->cancel(b);
   engine->cancel(b);
   engine->step();
@@ -399,8 +397,8 @@ TEST_F(EngineTest, TakesRequestsFromOtherThreads) {
         const RequestId id = engine
                                  ->submit(request({40 + t, 60 + i}, 5 + i),
                                           [&](const TokenEvent& e) {
-                                            if (e.finish == FinishReason::kNone) return;
-                                            cancelled += e.finish == FinishReason::kCancelled;
+                                            if (e.finish() == FinishReason::kNone) return;
+                                            cancelled += e.finish() == FinishReason::kCancelled;
                                             ++ended;
                                           })
                                  .value();
@@ -423,8 +421,8 @@ TEST_F(EngineTest, AListenerMaySubmitAndCancel) {
   engine
       ->submit(request({40}, 6),
                [&](const TokenEvent& e) {
-                 tokens += e.token >= 0;
-                 if (e.finish == FinishReason::kNone) return;
+                 tokens += e.token() >= 0;
+                 if (e.finish() == FinishReason::kNone) return;
                  engine->cancel(victim);
                  EXPECT_TRUE(engine->submit(request({41}, 3), next.listener()).ok());
                })

@@ -44,8 +44,8 @@ std::vector<Fingerprint> run_jobs(const ModelPtr& model, EngineOptions options, 
       pending |= jobs[i].arrives > step;
       if (jobs[i].arrives == step) {
         const Result<RequestId> id = engine.submit(jobs[i].request, [&out, i](const TokenEvent& e) {
-          if (e.token >= 0) out[i].tokens.push_back(e.token);
-          out[i].text += e.text;
+          if (e.token() >= 0) out[i].tokens.push_back(e.token());
+          out[i].text += e.text();
         });
         QUIRE_CHECK(id.ok(), "{}", id.error().message);
         ids[i] = *id;

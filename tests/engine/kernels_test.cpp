@@ -61,7 +61,8 @@ Answer run(const ModelPtr& model, const KernelChoice& kernels, Device device = D
   EXPECT_TRUE(engine
                   ->submit(r,
                            [&](const TokenEvent& e) {
-                             for (const TokenLogprob& t : e.top) out.logprobs.push_back(t.logprob);
+                             if (const auto* const token = e.as<TokenEvent::Token>())
+                               for (const TokenLogprob& t : token->top) out.logprobs.push_back(t.logprob);
                            })
                   .ok());
   while (engine->busy()) engine->step();

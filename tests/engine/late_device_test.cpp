@@ -44,7 +44,7 @@ std::vector<std::vector<TokenId>> texts(const ModelPtr& model, const BackendFact
     engine
         ->submit(r,
                  [&to](const TokenEvent& e) {
-                   if (e.token >= 0) to.push_back(e.token);
+                   if (e.token() >= 0) to.push_back(e.token());
                  })
         .value();
   }

@@ -46,9 +46,9 @@ class MinTokens : public testing::TestWithParam<int> {  // steps under way
     const auto engine = std::move(Engine::create(model(), o)).value();
     Heard h;
     const auto id = engine->submit(std::move(r), [&h](const TokenEvent& e) {
-      if (e.token >= 0) h.tokens.push_back(e.token);
-      h.text += e.text;
-      h.finish = e.finish;
+      if (e.token() >= 0) h.tokens.push_back(e.token());
+      h.text += e.text();
+      h.finish = e.finish();
     });
     if (!id.ok()) h.refusal = id.error().message;
     while (engine->busy()) engine->step();

@@ -83,9 +83,10 @@ class MtpFile : public testing::Test {
     EXPECT_TRUE(engine
                     ->submit(std::move(r),
                              [&](const TokenEvent& e) {
-                               if (e.token >= 0) a.tokens.push_back(e.token);
-                               a.drafts += e.drafts, a.accepted += e.drafts_accepted;
-                               over = e.finish != FinishReason::kNone;
+                               if (e.token() >= 0) a.tokens.push_back(e.token());
+                               if (const auto* const end = e.as<TokenEvent::Ended>())
+                                 a.drafts += end->drafts, a.accepted += end->drafts_accepted;
+                               over = e.finish() != FinishReason::kNone;
                              })
                     .ok());
     while (!over) engine->step();

@@ -70,8 +70,10 @@ class PrefixFile : public testing::TestWithParam<const char*> {
     engine
         .submit(r,
                 [&](const TokenEvent& e) {
-                  if (e.token >= 0) heard.tokens.push_back(e.token), heard.logprobs.push_back(e.logprob);
-                  if (e.token >= 0) heard.cached = e.cached_tokens, heard.miss = e.prefix_miss;
+                  if (const auto* const begun = e.as<TokenEvent::Begun>())
+                    heard.cached = begun->cached_tokens, heard.miss = begun->prefix_miss;
+                  if (const auto* const t = e.as<TokenEvent::Token>())
+                    heard.tokens.push_back(t->id), heard.logprobs.push_back(t->logprob);
                 })
         .value();
     while (engine.busy()) engine.step();

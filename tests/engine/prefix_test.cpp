@@ -23,10 +23,11 @@ struct Heard {
 
   Listener listener() {
     return [this](const TokenEvent& e) {
-      if (e.token >= 0) tokens.push_back(e.token), cached = e.cached_tokens;
-      text += e.text;
-      finish = e.finish;
-      ends += e.finish != FinishReason::kNone;
+      if (const auto* const begun = e.as<TokenEvent::Begun>()) cached = begun->cached_tokens;
+      if (e.token() >= 0) tokens.push_back(e.token());
+      text += e.text();
+      finish = e.finish();
+      ends += e.finish() != FinishReason::kNone;
     };
   }
 };

@@ -33,16 +33,14 @@ struct Heard {
 
   Listener listener() {
     return [this](const TokenEvent& e) {
-      if (e.prompt != nullptr) {
-        prompt = *e.prompt;
-        prompt_event = events;
-        ++prompts;
+      if (const auto* const begun = e.as<TokenEvent::Begun>()) {
+        if (begun->prompt != nullptr) prompt = *begun->prompt, prompt_event = events, ++prompts;
+        cached = begun->cached_tokens;
       }
       ++events;
-      if (e.token >= 0) tokens.push_back(e.token), logprobs.push_back(e.logprob);
-      finish = e.finish;
-      cached = e.cached_tokens;
-      if (e.error) error = e.error->message;
+      if (const auto* const t = e.as<TokenEvent::Token>()) tokens.push_back(t->id), logprobs.push_back(t->logprob);
+      finish = e.finish();
+      if (e.error() != nullptr) error = e.error()->message;
     };
   }
 };
@@ -249,7 +247,7 @@ TEST(PromptLogprobs, NothingNeedBeGenerated) {
       const std::vector<Heard> want = each_alone(*engine);
       for (size_t i = 0; i < std::size(kLengths); ++i) {
         const Heard h = alone(*engine, scored(tokens(kLengths[i], 1), 0));
-        EXPECT_EQ(h.events, 1);
+        EXPECT_EQ(h.events, 2) << "it has begun and ended";
         EXPECT_TRUE(h.tokens.empty());
         EXPECT_EQ(h.finish, FinishReason::kLength);
         expect_same_bits(h.prompt, want[i].prompt, fmt::format("{} tokens", kLengths[i]));
@@ -259,7 +257,7 @@ TEST(PromptLogprobs, NothingNeedBeGenerated) {
       Request silent = scored(tokens(100, 1), 0);
       silent.prompt_logprobs = -1;
       const Heard h = alone(*engine, std::move(silent));
-      EXPECT_EQ(h.events, 1);
+      EXPECT_EQ(h.events, 2) << "it has begun and ended";
       EXPECT_EQ(h.prompts, 0);
       EXPECT_EQ(h.finish, FinishReason::kLength);
     }
@@ -291,7 +289,7 @@ TEST(PromptLogprobs, AreCancelledLikeOthers) {
     engine->cancel(b);
     finish(*engine);
     for (const Heard* h : {&running, &waiting}) {
-      EXPECT_EQ(h->events, 1);
+      EXPECT_EQ(h->events, 1) << "the end alone";
       EXPECT_EQ(h->finish, FinishReason::kCancelled);
       EXPECT_EQ(h->prompts, 0);
     }

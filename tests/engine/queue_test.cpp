@@ -29,10 +29,10 @@ struct Heard {
   bool admitted = false;
   Listener listener() {
     return [this](const TokenEvent& e) {
-      if (e.finish == FinishReason::kNone) return;
-      finish = e.finish;
+      if (e.finish() == FinishReason::kNone) return;
+      finish = e.finish();
       ++ends;
-      admitted = e.admitted.has_value();
+      admitted = e.as<TokenEvent::Ended>()->admitted.has_value();
     };
   }
 };

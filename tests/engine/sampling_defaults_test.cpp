@@ -35,7 +35,7 @@ TEST_F(SamplingDefaultsTest, OfGenerationConfigs) {
   const std::string file = write("generation_config.json",
                                  R"({"do_sample": true, "temperature": 0.6, "top_k": 20, "top_p": 0.95, "min_p": null,
                                      "repetition_penalty": 1.05, "eos_token_id": [1, 2]})");
-  const std::string all = "temperature 0.6, top_p 0.95, repetition_penalty 1.05, top_k 20";
+  const std::string all = "temperature 0.6, top_k 20, top_p 0.95, repetition_penalty 1.05";
   EXPECT_EQ(told(read_generation_config(file)), all);
   EXPECT_EQ(told(read_generation_config(folder_.string())), all) << "the folder that has it";
   SamplingParams p{.top_k = 5, .min_p = 0.25f, .seed = 9};
@@ -55,18 +55,18 @@ TEST_F(SamplingDefaultsTest, OfFamilies) {
   const auto plain = [](const char* family) { return family_sampling(family, false).text(); };
   const auto thinking = [](const char* family) { return family_sampling(family, true).text(); };
   for (const char* family : {"qwen35", "qwen35moe"}) {
-    EXPECT_EQ(plain(family), "temperature 0.7, top_p 0.8, min_p 0, presence_penalty 1.5, top_k 20");
-    EXPECT_EQ(thinking(family), "temperature 1, top_p 0.95, min_p 0, presence_penalty 1.5, top_k 20");
+    EXPECT_EQ(plain(family), "temperature 0.7, top_k 20, top_p 0.8, min_p 0, presence_penalty 1.5");
+    EXPECT_EQ(thinking(family), "temperature 1, top_k 20, top_p 0.95, min_p 0, presence_penalty 1.5");
   }
   for (const char* family : {"qwen3", "qwen3moe", "qwen3next"}) {
-    EXPECT_EQ(plain(family), "temperature 0.7, top_p 0.8, min_p 0, top_k 20");
-    EXPECT_EQ(thinking(family), "temperature 0.6, top_p 0.95, min_p 0, top_k 20");
+    EXPECT_EQ(plain(family), "temperature 0.7, top_k 20, top_p 0.8, min_p 0");
+    EXPECT_EQ(thinking(family), "temperature 0.6, top_k 20, top_p 0.95, min_p 0");
   }
-  EXPECT_EQ(plain("qwen2"), "temperature 0.7, top_p 0.8, repetition_penalty 1.05, top_k 20");
+  EXPECT_EQ(plain("qwen2"), "temperature 0.7, top_k 20, top_p 0.8, repetition_penalty 1.05");
   EXPECT_EQ(plain("llama"), "temperature 0.6, top_p 0.9");
-  for (const char* family : {"gemma3", "gemma4"}) EXPECT_EQ(plain(family), "temperature 1, top_p 0.95, top_k 64");
+  for (const char* family : {"gemma3", "gemma4"}) EXPECT_EQ(plain(family), "temperature 1, top_k 64, top_p 0.95");
   EXPECT_EQ(plain("gpt-oss"), "temperature 1, top_p 1");
-  EXPECT_EQ(plain("glm4"), "temperature 0.6, top_p 0.95, top_k 40");
+  EXPECT_EQ(plain("glm4"), "temperature 0.6, top_k 40, top_p 0.95");
   EXPECT_EQ(plain("glm4moe"), "temperature 1, top_p 0.95");
   for (const char* none : {"phi3", "", " ", "qwen", "moe", "qwen35 qwen35moe"}) EXPECT_EQ(plain(none), "") << none;
 }

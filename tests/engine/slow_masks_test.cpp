@@ -133,8 +133,8 @@ struct Heard {
 
 Listener into(Heard& heard) {
   return [&heard](const TokenEvent& e) {
-    if (e.token >= 0) heard.tokens.push_back(e.token);
-    heard.finish = e.finish;
+    if (e.token() >= 0) heard.tokens.push_back(e.token());
+    heard.finish = e.finish();
   };
 }
 

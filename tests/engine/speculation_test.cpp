@@ -77,15 +77,15 @@ std::vector<Arrival> make_script(const ModelPtr& model, uint64_t seed, int count
 }
 
 void hear(Heard& h, const TokenEvent& e) {
-  if (e.token >= 0) {
-    h.tokens.push_back(e.token);
-    h.logprobs.push_back(e.logprob);
+  if (const auto* const token = e.as<TokenEvent::Token>()) {
+    h.tokens.push_back(token->id);
+    h.logprobs.push_back(token->logprob);
     auto& tops = h.tops.emplace_back();
-    for (const TokenLogprob& t : e.top) tops.emplace_back(t.token, t.logprob);
+    for (const TokenLogprob& t : token->top) tops.emplace_back(t.token, t.logprob);
   }
-  h.text += e.text;
-  h.finish = e.finish;
-  h.ends += e.finish != FinishReason::kNone;
+  h.text += e.text();
+  h.finish = e.finish();
+  h.ends += e.finish() != FinishReason::kNone;
 }
 
 struct Played {

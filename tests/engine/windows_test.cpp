@@ -26,8 +26,8 @@ class Windows : public testing::TestWithParam<const char*> {
   }
   static Listener listener(Heard& h) {
     return [&h](const TokenEvent& e) {
-      if (e.token >= 0) h.tokens.push_back(e.token), h.logprobs.push_back(e.logprob);
-      h.ends += e.finish != FinishReason::kNone;
+      if (const auto* const t = e.as<TokenEvent::Token>()) h.tokens.push_back(t->id), h.logprobs.push_back(t->logprob);
+      h.ends += e.finish() != FinishReason::kNone;
     };
   }
   // Of three at least: generated tokens in the arithmetic of prompts.

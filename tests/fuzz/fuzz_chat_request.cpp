@@ -44,15 +44,13 @@ RequestLimits limits() {
 void check_params(const GenerationParams& p, const RequestLimits& l) {
   require(p.n >= 1 && p.n <= l.max_n, "n is limited");
   require(!p.max_tokens || *p.max_tokens >= 0, "max_tokens is not negative");
-  require(p.min_tokens >= 0 && p.min_tokens <= p.max_tokens.value_or(p.min_tokens), "min_tokens is in reach");
-  require(std::isfinite(p.sampling.temperature) && p.sampling.temperature >= 0, "temperature is a number");
-  require(p.sampling.top_p >= 0 && p.sampling.top_p <= 1, "top_p is a probability");
-  require(p.sampling.logprobs >= -1 && p.sampling.logprobs <= l.max_logprobs, "logprobs are limited");
+  require(p.request.min_tokens >= 0 && p.request.min_tokens <= p.max_tokens.value_or(p.request.min_tokens),
+          "min_tokens is in reach");
+  require(p.request.sampling.validate(l.vocab).ok(), "what is sampled by is in range");
+  require(p.request.sampling.logprobs >= -1 && p.request.sampling.logprobs <= l.max_logprobs, "logprobs are limited");
   require(p.prompt_logprobs >= -1 && p.prompt_logprobs <= l.max_logprobs, "the prompt's are, too");
   require(p.prompt_logprobs < 0 || !p.stream, "and told whole");
-  require(p.stop.size() <= static_cast<size_t>(l.max_stops), "stops are limited");
-  for (const auto& [token, bias] : p.sampling.logit_bias)
-    require(token >= 0 && token < l.vocab && std::abs(bias) <= 100, "biases are limited");
+  require(p.request.stop.size() <= static_cast<size_t>(l.max_stops), "stops are limited");
 }
 
 void check_conversation(const Conversation& c) {
@@ -104,7 +102,7 @@ void check_one(const ChatRequest& r, const RequestLimits& l) {
 // All but Ollama's and Responses tell no log-probabilities.
 void check_only(const ChatRequest& r, const RequestLimits& l) {
   check_one(r, l);
-  require(r.params.sampling.logprobs < 0, "there are no log-probabilities");
+  require(r.params.request.sampling.logprobs < 0, "there are no log-probabilities");
 }
 
 void read_other_apis(const Json& body, const RequestLimits& l) {

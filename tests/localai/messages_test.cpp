@@ -68,18 +68,18 @@ TEST(LocalAiRequest, ReadsEveryField) {
   EXPECT_EQ(p.max_tokens, 7);
   EXPECT_TRUE(p.cut_max_tokens);
   EXPECT_TRUE(p.stream);
-  EXPECT_TRUE(p.ignore_eos);
+  EXPECT_TRUE(p.request.ignore_eos);
   EXPECT_EQ(p.seed, 11u);
-  EXPECT_EQ(p.stop, std::vector<std::string>{"end"});
-  EXPECT_EQ(p.sampling.temperature, 0.0f);
-  EXPECT_EQ(p.sampling.top_k, 3);
-  EXPECT_EQ(p.sampling.top_p, 0.5f);
-  EXPECT_EQ(p.sampling.min_p, 0.25f);
-  EXPECT_EQ(p.sampling.repetition_penalty, 1.5f);
-  EXPECT_EQ(p.sampling.frequency_penalty, -1.0f);
-  EXPECT_EQ(p.sampling.presence_penalty, 1.0f);
-  EXPECT_EQ(p.sampling.logprobs, 2);
-  EXPECT_EQ(p.sampling.logit_bias.at(5), -100.0f);
+  EXPECT_EQ(p.request.stop, std::vector<std::string>{"end"});
+  EXPECT_EQ(p.request.sampling.temperature, 0.0f);
+  EXPECT_EQ(p.request.sampling.top_k, 3);
+  EXPECT_EQ(p.request.sampling.top_p, 0.5f);
+  EXPECT_EQ(p.request.sampling.min_p, 0.25f);
+  EXPECT_EQ(p.request.sampling.repetition_penalty, 1.5f);
+  EXPECT_EQ(p.request.sampling.frequency_penalty, -1.0f);
+  EXPECT_EQ(p.request.sampling.presence_penalty, 1.0f);
+  EXPECT_EQ(p.request.sampling.logprobs, 2);
+  EXPECT_EQ(p.request.sampling.logit_bias.at(5), -100.0f);
   EXPECT_EQ((*chat.conversation.template_variables)["enable_thinking"], false);
   EXPECT_NE(chat.tools, nullptr);
   ASSERT_TRUE(p.form.has_value());
@@ -95,9 +95,9 @@ TEST(LocalAiRequest, ZeroIsNotSaid) {
   const server::GenerationParams& p = std::get<server::ChatRequest>(*read).params;
   EXPECT_EQ(p.max_tokens, std::nullopt);
   EXPECT_EQ(p.seed, std::nullopt);
-  EXPECT_EQ(p.sampling.top_p, l.sampling.top_p);
-  EXPECT_EQ(p.sampling.top_k, l.sampling.top_k);
-  EXPECT_EQ(p.sampling.logprobs, -1);
+  EXPECT_EQ(p.request.sampling.top_p, l.sampling.top_p);
+  EXPECT_EQ(p.request.sampling.top_k, l.sampling.top_k);
+  EXPECT_EQ(p.request.sampling.logprobs, -1);
 }
 
 TEST(LocalAiRequest, APromptIsNoConversation) {

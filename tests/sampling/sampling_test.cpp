@@ -360,23 +360,23 @@ struct BadParams {
 
 TEST(Validate, NamesTheValueAndWhatIsAllowed) {
   const BadParams bad[] = {
-      {[](auto& p) { p.temperature = -0.1f; }, "temperature is -0.1, but must be 0 (greedy) or positive"},
+      {[](auto& p) { p.temperature = -0.1f; }, "temperature is -0.1: must be between 0 and 100"},
       {[](auto& p) { p.temperature = kNan; }, "temperature is nan"},
       {[](auto& p) { p.temperature = kInf; }, "temperature is inf"},
-      {[](auto& p) { p.top_k = -1; }, "top_k is -1, but must be 0 (off) or positive"},
-      {[](auto& p) { p.top_p = 1.1f; }, "top_p is 1.1, but must be between 0 and 1"},
+      {[](auto& p) { p.top_k = -1; }, "top_k is -1: must be at least 0"},
+      {[](auto& p) { p.top_p = 1.1f; }, "top_p is 1.1: must be between 0 and 1"},
       {[](auto& p) { p.top_p = kNan; }, "top_p is nan"},
-      {[](auto& p) { p.min_p = -0.5f; }, "min_p is -0.5, but must be between 0 and 1"},
-      {[](auto& p) { p.typical_p = 2.0f; }, "typical_p is 2, but must be between 0 and 1"},
-      {[](auto& p) { p.repetition_penalty = 0.0f; }, "repetition_penalty is 0, but must be between 0.01"},
-      {[](auto& p) { p.presence_penalty = 2.5f; }, "presence_penalty is 2.5, but must be between -2 and 2"},
-      {[](auto& p) { p.frequency_penalty = -3.0f; }, "frequency_penalty is -3, but must be between -2"},
+      {[](auto& p) { p.min_p = -0.5f; }, "min_p is -0.5: must be between 0 and 1"},
+      {[](auto& p) { p.typical_p = 2.0f; }, "typical_p is 2: must be between 0 and 1"},
+      {[](auto& p) { p.repetition_penalty = 0.0f; }, "repetition_penalty is 0: must be between 0.01"},
+      {[](auto& p) { p.presence_penalty = 2.5f; }, "presence_penalty is 2.5: must be between -2 and 2"},
+      {[](auto& p) { p.frequency_penalty = -3.0f; }, "frequency_penalty is -3: must be between -2"},
       {[](auto& p) { p.logit_bias[100] = 1.0f; }, "token 100, but the vocabulary has ids 0 to 99"},
       {[](auto& p) { p.logit_bias[-1] = 1.0f; }, "logit_bias names token -1"},
-      {[](auto& p) { p.logit_bias[5] = 101.0f; }, "token 5 is 101, but must be between -100 and 100"},
+      {[](auto& p) { p.logit_bias[5] = 101.0f; }, "token 5 is 101: must be between -100 and 100"},
       {[](auto& p) { p.logit_bias[5] = kNan; }, "logit_bias of token 5 is nan"},
       {[](auto& p) { p.logprobs = -2; }, "logprobs is -2"},
-      {[](auto& p) { p.logprobs = 101; }, "logprobs is 101, but must be between 0 and the vocabulary's"},
+      {[](auto& p) { p.logprobs = 101; }, "logprobs is 101: must be between 0 and the vocabulary's"},
   };
   for (const BadParams& b : bad) {
     SamplingParams p;

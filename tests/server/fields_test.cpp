@@ -124,11 +124,11 @@ TEST(KnownFields, ToolsThatAreRuledOut) {
 }
 
 TEST(KnownFields, OtherNames) {
-  EXPECT_FLOAT_EQ(parse(R"("repeat_penalty": 1.3)")->params.sampling.repetition_penalty, 1.3f);
-  EXPECT_FLOAT_EQ(parse(R"("repeat_penalty": 1.3, "repetition_penalty": 1.1)")->params.sampling.repetition_penalty,
-                  1.1f);
+  EXPECT_FLOAT_EQ(parse(R"("repeat_penalty": 1.3)")->params.request.sampling.repetition_penalty, 1.3f);
+  EXPECT_FLOAT_EQ(
+      parse(R"("repeat_penalty": 1.3, "repetition_penalty": 1.1)")->params.request.sampling.repetition_penalty, 1.1f);
   EXPECT_FALSE(parse(R"("separate_reasoning": false)")->separate_reasoning);
-  EXPECT_EQ(parse(R"("min_tokens": 5, "max_tokens": 5)")->params.min_tokens, 5);
+  EXPECT_EQ(parse(R"("min_tokens": 5, "max_tokens": 5)")->params.request.min_tokens, 5);
   const auto completion = [](const char* members) {
     return parse_completion_request(Json::parse(R"({"prompt": "a", )" + std::string(members) + "}"), limits());
   };

@@ -108,18 +108,18 @@ TEST(ChatRequest, ReadsEveryField) {
   ASSERT_TRUE(r.ok()) << r.error().message;
   const GenerationParams& p = r->params;
   EXPECT_EQ(p.model, "m");
-  EXPECT_TRUE(p.stream && p.include_usage && p.ignore_eos);
+  EXPECT_TRUE(p.stream && p.include_usage && p.request.ignore_eos);
   EXPECT_FALSE(p.skip_special_tokens);
   EXPECT_EQ(p.n, 3);
   EXPECT_EQ(p.max_tokens, 7);  // the newer name wins
-  EXPECT_EQ(p.priority, 3);
-  EXPECT_FLOAT_EQ(p.sampling.temperature, 0.5f);
-  EXPECT_EQ(p.sampling.top_k, 0);
-  EXPECT_EQ(p.sampling.logprobs, 2);
+  EXPECT_EQ(p.request.priority, 3);
+  EXPECT_FLOAT_EQ(p.request.sampling.temperature, 0.5f);
+  EXPECT_EQ(p.request.sampling.top_k, 0);
+  EXPECT_EQ(p.request.sampling.logprobs, 2);
   EXPECT_EQ(p.seed, static_cast<uint64_t>(-5));
-  EXPECT_EQ(p.sampling.logit_bias.at(3), -100.0f);
-  EXPECT_EQ(p.stop, std::vector<std::string>{"end"});
-  EXPECT_EQ(p.stop_tokens, (std::vector<TokenId>{1, 2}));
+  EXPECT_EQ(p.request.sampling.logit_bias.at(3), -100.0f);
+  EXPECT_EQ(p.request.stop, std::vector<std::string>{"end"});
+  EXPECT_EQ(p.request.stop_tokens, (std::vector<TokenId>{1, 2}));
   const Json& m = *r->conversation.messages;
   EXPECT_EQ(m[0]["role"], "system");
   EXPECT_EQ(m[1]["content"], "b\nc");
@@ -261,7 +261,7 @@ TEST(CompletionRequest, TakesAllFormsOfPrompts) {
   EXPECT_FALSE(parse(R"({"prompt": [100]})").ok());
   EXPECT_FALSE(parse(R"({"prompt": [1, "a"]})").ok());
   EXPECT_FALSE(parse(R"({"prompt": [1.5]})").ok());
-  EXPECT_EQ(parse(R"({"prompt": "a", "logprobs": 0})")->params.sampling.logprobs, 0);
+  EXPECT_EQ(parse(R"({"prompt": "a", "logprobs": 0})")->params.request.sampling.logprobs, 0);
   EXPECT_TRUE(parse(R"({"prompt": "a", "logprobs": 1, "echo": true})")->echo);
   EXPECT_EQ(parse(R"({"prompt": "a"})")->params.prompt_logprobs, -1);
   EXPECT_EQ(parse(R"({"prompt": "a", "prompt_logprobs": 0, "max_tokens": 0})")->params.prompt_logprobs, 0);

@@ -120,17 +120,16 @@ class ScriptedService final : public server::Service {
       changed_.wait(lock, [&] { return ended_ || ready() != running_.end(); });
       const auto r = ready();
       if (r == running_.end()) return;
-      TokenEvent event;
+      TokenEvent event{.request = {}, .what = TokenEvent::Ended{}};
       const size_t index = r->index;
       const std::shared_ptr<server::EventSink> sink = r->sink;
       if (r->next < r->script.texts.size()) {
-        event.token = 65;
-        event.text = r->script.texts[r->next++];
+        event.what = TokenEvent::Token{.id = 65, .text = r->script.texts[r->next++]};
       } else {
-        event.finish = r->script.finish;
-        event.drafts = r->script.drafts;
-        event.drafts_accepted = r->script.drafts_accepted;
-        event.error = r->script.error;
+        event.what = TokenEvent::Ended{.finish = r->script.finish,
+                                       .drafts = r->script.drafts,
+                                       .drafts_accepted = r->script.drafts_accepted,
+                                       .error = r->script.error};
         running_.erase(r);
       }
       lock.unlock();

@@ -164,7 +164,7 @@ TEST_F(StepTraceTest, AServiceRecordsEveryStepAndCountsIt) {
       }
       ASSERT_TRUE(
           service
-              .submit(std::move(jobs), [&](size_t, const TokenEvent& e) { ended += e.finish != FinishReason::kNone; })
+              .submit(std::move(jobs), [&](size_t, const TokenEvent& e) { ended += e.finish() != FinishReason::kNone; })
               .ok());
       while (ended < 8 * (round + 1)) std::this_thread::sleep_for(std::chrono::milliseconds(2));
     }

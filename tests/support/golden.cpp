@@ -144,7 +144,10 @@ void check_greedy(const ModelPtr& model, const Golden& golden, size_t longest_pr
     r.prompt = golden.prompts[i].ids;
     r.max_tokens = static_cast<int64_t>(golden.prompts[i].continuation.size());
     r.ignore_eos = true;
-    ASSERT_TRUE(engine->submit(r, [&got, i](const TokenEvent& e) { got[i].push_back(e.token); }).ok());
+    const auto listener = [&got, i](const TokenEvent& e) {
+      if (e.token() >= 0) got[i].push_back(e.token());
+    };
+    ASSERT_TRUE(engine->submit(r, listener).ok());
     ++asked;
   }
   while (engine->busy()) engine->step();

@@ -103,30 +103,12 @@ Status parse_switch(std::string_view name, std::string_view value, bool& out) {
 // Calls `each(name, reference to the value)` for everything that can be set.
 template <class Settings, class Each>
 void for_each_setting(Settings& s, Each each) {
-  each("temperature", s.sampling.temperature);
-  each("top_k", s.sampling.top_k);
-  each("top_p", s.sampling.top_p);
-  each("min_p", s.sampling.min_p);
-  each("typical_p", s.sampling.typical_p);
-  each("repetition_penalty", s.sampling.repetition_penalty);
-  each("presence_penalty", s.sampling.presence_penalty);
-  each("frequency_penalty", s.sampling.frequency_penalty);
+  each_sampling_field(s.sampling, [&](const SamplingField& field, auto& value) { each(field.name, value); });
   each("seed", s.sampling.seed);
   each("max_tokens", s.max_tokens);
   each("think", s.think);
   each("stats", s.stats);
   each("wrap", s.wrap);
-}
-
-// Calls `each(name, recommended, value)` for what makers recommend.
-template <class Each>
-void for_each_recommended(const SamplingDefaults& d, SamplingParams& p, Each each) {
-  each("temperature", d.temperature, p.temperature);
-  each("top_k", d.top_k, p.top_k);
-  each("top_p", d.top_p, p.top_p);
-  each("min_p", d.min_p, p.min_p);
-  each("repetition_penalty", d.repetition_penalty, p.repetition_penalty);
-  each("presence_penalty", d.presence_penalty, p.presence_penalty);
 }
 
 // Whether a setting is up to a server where nobody has given it.
@@ -236,10 +218,9 @@ Status ChatSettings::set(std::string_view assignment, int64_t vocab_size) {
   QUIRE_CHECKED(changed.sampling.validate(vocab_size));
   changed.given.insert(std::string(name));
   if (changed.think != think)
-    for_each_recommended(changed.think ? thinking : plain, changed.sampling,
-                         [&](auto what, auto recommended, auto& to) {
-                           if (recommended && !given.contains(what)) to = *recommended;
-                         });
+    (changed.think ? thinking : plain).each(changed.sampling, [&](const SamplingField& field, auto wanted, auto& to) {
+      if (!given.contains(std::string(field.name))) to = wanted;
+    });
   *this = std::move(changed);
   return {};
 }

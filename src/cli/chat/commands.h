@@ -8,7 +8,7 @@
 
 #include "core/result.h"
 #include "engine/sampling_defaults.h"
-#include "ops/sampling/sampling.h"
+#include "ops/sampling/params.h"
 
 namespace quire::cli {
 

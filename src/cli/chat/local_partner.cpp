@@ -52,11 +52,11 @@ Result<std::variant<ChatAnswer, ChatTooLong>> LocalPartner::answer(const Convers
   request.max_tokens = settings.max_tokens < 0 ? std::numeric_limits<int64_t>::max() : settings.max_tokens;
   console.begin_answer(server::ends_in_reasoning(prompt));
   (void)CancelKey::take();  // typed before there was anything to stop
-  const Output out = generate(*engine_, std::move(request), [&](const TokenEvent& e) { console.answer(e.text); });
+  const Output out = generate(*engine_, std::move(request), [&](const TokenEvent& e) { console.answer(e.text()); });
   console.end_answer();
   if (out.error) return *out.error;
   QUIRE_CHECKED(flush_output());
-  const auto generated = static_cast<int64_t>(out.events.size());
+  const auto generated = static_cast<int64_t>(out.tokens.size());
   return Answered(
       ChatAnswer{.finish = std::string(finish_reason_name(out.finish)),
                  .prompt_tokens = prompt_tokens,

@@ -253,20 +253,13 @@ std::string RemotePartner::request_body(const Conversation& conversation, const 
   }
   if (settings.max_tokens > 0) body["max_tokens"] = settings.max_tokens;
   if (!options_.stop.empty()) body["stop"] = options_.stop;
-  const SamplingParams& p = settings.sampling;
-  const auto add = [&](const char* name, const auto& value) {
+  const auto add = [&](std::string_view field, const auto& value) {
+    const std::string name(field);
     if (!settings.given.contains(name)) return;
     body[name] = Json::parse(fmt::format("{}", value));  // 0.7 as it was typed, and not the digits of a float
   };
-  add("temperature", p.temperature);
-  add("top_k", p.top_k);
-  add("top_p", p.top_p);
-  add("min_p", p.min_p);
-  add("typical_p", p.typical_p);
-  add("repetition_penalty", p.repetition_penalty);
-  add("presence_penalty", p.presence_penalty);
-  add("frequency_penalty", p.frequency_penalty);
-  add("seed", p.seed);
+  each_sampling_field(settings.sampling, [&](const SamplingField& field, auto value) { add(field.name, value); });
+  add("seed", settings.sampling.seed);
   if (settings.given.contains("think")) body["chat_template_kwargs"] = {{"enable_thinking", settings.think}};
   return server::dump(body);
 }

@@ -62,8 +62,8 @@ Result<std::vector<std::vector<TokenId>>> generate(Engine& engine, std::span<con
     r.max_tokens = kCompanyTokens;
     r.ignore_eos = true;
     QUIRE_TRY([[maybe_unused]] const RequestId id, engine.submit(std::move(r), [&, i](const TokenEvent& e) {
-      if (e.token >= 0) tokens[i].push_back(e.token);
-      if (e.error) error = e.error;
+      if (e.token() >= 0) tokens[i].push_back(e.token());
+      if (e.error() != nullptr) error = *e.error();
     }));
     while (!together && engine.busy()) engine.step();
   }

@@ -92,7 +92,7 @@ void apply_penalties(float* logits, const SampleArgs& a, const SampleRow& row) {
 }
 
 void apply_mask(float* logits, int64_t vocab, const uint32_t* mask) {
-  for (int64_t word = 0; word < sample_mask_words(vocab); ++word) {
+  for (int64_t word = 0; word < mask_words(vocab); ++word) {
     const int64_t first = word * 32, count = std::min<int64_t>(32, vocab - first);
     uint32_t refused = ~mask[word];
     if (count < 32) refused &= (1u << count) - 1;
@@ -108,7 +108,7 @@ bool modify(Row& r, const SampleArgs& a, const SampleRow& row, const Scratch& s)
   for (int32_t i = row.bias_begin; i < row.bias_begin + row.bias_count; ++i)
     s.logits[a.bias_ids[i]] += a.bias_values[i];
   for (int32_t i = 0; i < a.suppressed_count; ++i) s.logits[a.suppressed[i]] = kMinusInf;
-  if (row.mask >= 0) apply_mask(s.logits, r.size, a.masks + row.mask * sample_mask_words(r.size));
+  if (row.mask >= 0) apply_mask(s.logits, r.size, a.masks + row.mask * mask_words(r.size));
   if (has_penalties(row)) apply_penalties(s.logits, a, row);
   r.logits = s.logits;
   return scan(r) && r.max > kMinusInf;

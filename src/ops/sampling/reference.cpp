@@ -44,7 +44,7 @@ std::vector<float> modified_logits(const SampleArgs& a, int64_t r) {
     logits[static_cast<size_t>(a.bias_ids[i])] += a.bias_values[i];
   for (int32_t i = 0; i < a.suppressed_count; ++i) logits[static_cast<size_t>(a.suppressed[i])] = kMinusInf;
   if (row.mask >= 0) {
-    const uint32_t* const mask = a.masks + row.mask * sample_mask_words(a.logits.dim(1));
+    const uint32_t* const mask = a.masks + row.mask * mask_words(a.logits.dim(1));
     for (size_t id = 0; id < logits.size(); ++id)
       if ((mask[id / 32] >> (id % 32) & 1) == 0) logits[id] = kMinusInf;
   }

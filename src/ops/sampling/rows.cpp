@@ -44,7 +44,6 @@ SampleRow draft_row(const SamplingParams& p, int64_t position, int32_t entry) {
 }
 
 Status SampleLimits::check(const SamplingParams& p) const {
-  QUIRE_CHECKED(p.validate(vocab));
   if (p.logprobs > max_top)
     return request_error("logprobs is {}, but this engine reports at most {}", p.logprobs, max_top);
   if (std::ssize(p.logit_bias) > max_bias)

@@ -18,7 +18,7 @@ struct SampleLimits {
   int32_t max_bias = 0;     // biases of a row. With rows * max_bias entries, a step always has room for them
   int32_t masks = 0;
 
-  // For when a request arrives: its parameters are valid and within these limits, or what is not
+  // For when a request arrives: its parameters, which are valid, are within these limits, or what is not
   // (Fault::kRequest).
   Status check(const SamplingParams& p) const;
 };

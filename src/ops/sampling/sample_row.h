@@ -1,10 +1,12 @@
 // What a step says about each row that is sampled, and about the tokens that penalties look back on: plain
 // data in the memory of the device that reads it, so that it can be uploaded as it is and read by captured
-// graphs. No includes beyond the standard integers: CUDA sources read this file too.
+// graphs. Includes nothing that CUDA sources could not read.
 #pragma once
 
 #include <cstdint>
 #include <type_traits>
+
+#include "core/mask_words.h"
 
 namespace quire {
 
@@ -52,11 +54,6 @@ constexpr bool reports_tops(const SampleRow* rows, int32_t count) {
   for (int32_t i = 0; i < count; ++i)
     if (rows[i].logprobs > 0) return true;
   return false;
-}
-
-// Words of a mask over a vocabulary: bit i % 32 of word i / 32 is set if token i may be drawn.
-constexpr int64_t sample_mask_words(int64_t vocab) {
-  return (vocab + 31) / 32;
 }
 
 constexpr bool has_penalties(const SampleRow& r) {

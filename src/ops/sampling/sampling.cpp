@@ -1,19 +1,11 @@
 #include "ops/sampling/sampling.h"
 
-#include <cmath>
-
 #include "ops/kernel_table.h"
 #include "ops/sampling/cuda/kernels.h"
 #include "ops/sampling/internal.h"
 
 namespace quire {
 namespace {
-
-// Written so that NaN is out of every range.
-Status check_range(const char* name, float value, float lo, float hi) {
-  if (value >= lo && value <= hi) return {};
-  return request_error("{} is {}, but must be between {} and {}", name, value, lo, hi);
-}
 
 constexpr auto kKernels = joined(  //
     cuda_rows<SampleArgs>({
@@ -34,28 +26,6 @@ std::string describe_args(const SampleArgs& a) {
 }
 
 }  // namespace
-
-Status SamplingParams::validate(int64_t vocab_size) const {
-  if (!(temperature >= 0.0f) || !std::isfinite(temperature))
-    return request_error("temperature is {}, but must be 0 (greedy) or positive and finite", temperature);
-  if (top_k < 0) return request_error("top_k is {}, but must be 0 (off) or positive", top_k);
-  QUIRE_CHECKED(check_range("top_p", top_p, 0.0f, 1.0f));
-  QUIRE_CHECKED(check_range("min_p", min_p, 0.0f, 1.0f));
-  QUIRE_CHECKED(check_range("typical_p", typical_p, 0.0f, 1.0f));
-  QUIRE_CHECKED(check_range("repetition_penalty", repetition_penalty, 0.01f, 100.0f));
-  QUIRE_CHECKED(check_range("presence_penalty", presence_penalty, -2.0f, 2.0f));
-  QUIRE_CHECKED(check_range("frequency_penalty", frequency_penalty, -2.0f, 2.0f));
-  for (const auto& [id, bias] : logit_bias) {
-    if (id < 0 || id >= vocab_size)
-      return request_error("logit_bias names token {}, but the vocabulary has ids 0 to {}", id, vocab_size - 1);
-    if (!(bias >= -100.0f && bias <= 100.0f))
-      return request_error("logit_bias of token {} is {}, but must be between -100 and 100", id, bias);
-  }
-  if (logprobs < -1 || logprobs > vocab_size)
-    return request_error("logprobs is {}, but must be between 0 and the vocabulary's size of {} (or -1 for none)",
-                         logprobs, vocab_size);
-  return {};
-}
 
 constinit const Operator<SampleArgs> kSampleOp{"sample", kKernels, traffic_of, describe_args};
 

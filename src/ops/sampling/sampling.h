@@ -2,53 +2,14 @@
 // position) only.
 #pragma once
 
-#include <map>
 #include <vector>
 
 #include "ops/op.h"
 #include "ops/sampling/gumbel.h"
+#include "ops/sampling/params.h"
 #include "ops/sampling/sample_row.h"
 
 namespace quire {
-
-// What a request says. Neutral values switch a step off; the default is greedy. The steps, in this order:
-//   logit bias           added to the logit
-//   suppressed           the logit becomes -infinity
-//   mask                 so do those of tokens that the row's mask, if it has one, does not allow
-//   repetition penalty   of tokens in prompt or output: positive logits are divided, others multiplied by it
-//   frequency, presence  subtracted for tokens of the output (not the prompt): frequency times its count,
-//                        presence once (the OpenAI API's and vLLM's meaning)
-//   temperature          logits are divided by it; below 1e-5 the token is the largest logit and what follows
-//                        is skipped
-// and then filters of the softmax, each of which sees the renormalised distribution that the one before left:
-//   top-k      the k largest logits, and all that equal the k-th
-//   typical-p  least | -log p - entropy | first (locally typical sampling, arXiv:2202.00666), until their
-//              probabilities add up to typical_p or more; ties go to the lower id
-//   top-p      likeliest first, until they add up to top_p or more: at least one; ties go to the lower id
-//   min-p      tokens at least min_p times as likely as the likeliest left
-// Of what is left, the token is drawn whose logit / temperature + gumbel_noise(seed, position, id) is largest, the
-// lower id among equals (draw_score, gumbel.h): token i with a probability proportional to exp(logit_i / temperature).
-struct SamplingParams {
-  float temperature = 0.0f;  // 0: greedy, the lowest id among equals
-  int top_k = 0;             // 0: off
-  float top_p = 1.0f;
-  float min_p = 0.0f;
-  float typical_p = 1.0f;
-  float repetition_penalty = 1.0f;
-  float presence_penalty = 0.0f;
-  float frequency_penalty = 0.0f;
-  std::map<int32_t, float> logit_bias;
-  uint64_t seed = 0;
-  int logprobs = -1;  // -1: none; n: the sampled token's log-probability and the n most likely tokens'
-
-  // Nothing wrong, or which value is out of range and what is allowed (Fault::kRequest). Allowed: temperature
-  // >= 0, top_k >= 0, top_p, min_p and typical_p in [0, 1], repetition in [0.01, 100], presence and frequency
-  // in [-2, 2], biases in [-100, 100] of ids in the vocabulary, logprobs in [-1, vocab_size].
-  Status validate(int64_t vocab_size) const;
-  bool has_penalties() const {
-    return repetition_penalty != 1.0f || presence_penalty != 0.0f || frequency_penalty != 0.0f;
-  }
-};
 
 // Where the results of a call go.
 //   tokens        [R] i32          the row's target if it has one; -1: none was possible, or the row is idle

@@ -23,7 +23,7 @@ constexpr OnGpu<SampleArgs> kOnGpu{
       o.array(a.bias_ids, biases);
       o.array(a.bias_values, biases);
       o.array(a.suppressed, a.suppressed_count);
-      o.array(a.masks, masks * sample_mask_words(a.logits.dim(1)));
+      o.array(a.masks, masks * mask_words(a.logits.dim(1)));
       if (a.ids != nullptr) o.array(a.ids, a.logits.dim(1));
       place_history(o, a.history);
       for (Tensor* t : {&a.logits, &a.out.tokens, &a.out.logprobs, &a.out.top_ids, &a.out.top_logprobs,
@@ -137,7 +137,7 @@ struct Batch {
   }
   // Of many tokens, of few, or of none.
   void add_mask(Rng& rng, SampleRow& row) {
-    const int64_t words = sample_mask_words(vocab);
+    const int64_t words = mask_words(vocab);
     row.mask = static_cast<int32_t>(std::ssize(masks) / words);
     const int kind = rng.integer(0, 9);
     for (int64_t i = 0; i < words; ++i) {

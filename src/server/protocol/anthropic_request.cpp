@@ -251,7 +251,7 @@ ApiResult<ChatRequest> parse_anthropic_request(JsonDocument body, const RequestL
   QUIRE_CHECKED(reader.tools(limits));
   QUIRE_CHECKED(reader.tool_choice());
   QUIRE_CHECKED(reader.thinking(limits));
-  chat.pass({"model", "max_tokens", "stream", "temperature", "top_p", "top_k"});
+  chat.pass({"model", "max_tokens", "stream"});
   chat.pass("stop_sequences", "stop");
   chat.pass_extensions();
   for (const char* name :

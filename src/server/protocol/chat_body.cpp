@@ -1,5 +1,7 @@
 #include "server/protocol/chat_body.h"
 
+#include "ops/sampling/params.h"
+
 namespace quire::server {
 
 ChatBody::ChatBody(Fields& fields) : fields_(fields), body_(Json::object()) {
@@ -15,27 +17,10 @@ void ChatBody::pass(std::initializer_list<std::string_view> names) {
 }
 
 void ChatBody::pass_extensions() {
-  pass({"seed",
-        "min_p",
-        "typical_p",
-        "repetition_penalty",
-        "presence_penalty",
-        "frequency_penalty",
-        "logit_bias",
-        "min_tokens",
-        "stop_token_ids",
-        "ignore_eos",
-        "speculative",
-        "skip_special_tokens",
-        "priority",
-        "cache_salt",
-        "chat_template_kwargs",
-        "structured_outputs",
-        "grammar",
-        "allowed_token_ids",
-        "bad_words",
-        "include_stop_str_in_output",
-        "stop_in_reasoning"});
+  for (const SamplingField& field : kSamplingFields) pass(field.name, field.name);
+  pass({"seed", "logit_bias", "min_tokens", "stop_token_ids", "ignore_eos", "speculative", "skip_special_tokens",
+        "priority", "cache_salt", "chat_template_kwargs", "structured_outputs", "grammar", "allowed_token_ids",
+        "bad_words", "include_stop_str_in_output", "stop_in_reasoning"});
 }
 
 Json& ChatBody::add_message(std::string_view role) {

@@ -46,7 +46,7 @@ ApiResult<ChatRequest> parse_chat_request(JsonDocument body, const RequestLimits
   f.integer("top_logprobs", top, 0, limits.max_logprobs);
   if (has_top && !logprobs)
     f.fail(bad_field("top_logprobs", "invalid_value", "'top_logprobs' needs 'logprobs' to be true"));
-  if (logprobs) r.params.sampling.logprobs = top;
+  if (logprobs) r.params.request.sampling.logprobs = top;
   f.boolean("separate_reasoning", r.separate_reasoning);
   refuse_chat_fields(f);
   QUIRE_CHECKED(f.finish());
@@ -62,7 +62,7 @@ ApiResult<CompletionRequest> parse_completion_request(JsonDocument body, const R
   if (prompt == nullptr) return bad_field("prompt", "missing_parameter", "'prompt' is missing");
   QUIRE_TRY(r.prompts, parse_prompts("prompt", *prompt, limits, {limits.max_prompts, "limit max_prompts"}));
   read_generation_params(f, limits, r.params);
-  f.integer("logprobs", r.params.sampling.logprobs, 0, limits.max_logprobs);
+  f.integer("logprobs", r.params.request.sampling.logprobs, 0, limits.max_logprobs);
   f.boolean("echo", r.echo);
   f.boolean("add_special_tokens", r.add_special);
   f.integers("cache_positions", r.cache_positions, kMaxCachePositions, 1, limits.context);

@@ -3,25 +3,30 @@
 #include <charconv>
 #include <limits>
 
+#include "tokenizer/stop_matcher.h"
+
 namespace quire::server {
 namespace {
 
 constexpr int64_t kMax64 = std::numeric_limits<int64_t>::max();
-constexpr int kMax32 = std::numeric_limits<int32_t>::max();
+
+void read_number(Fields& f, std::string_view name, const SamplingField& field, float& value) {
+  f.number(name, value, static_cast<float>(field.low), static_cast<float>(field.high));
+}
+
+void read_number(Fields& f, std::string_view name, const SamplingField& field, int& value) {
+  const auto low = static_cast<int>(field.low);
+  f.integer(name, value, field.minus_one_is_zero ? -1 : low, static_cast<int>(field.high));
+  value = std::max(value, low);
+}
 
 void read_sampling(Fields& f, const RequestLimits& limits, GenerationParams& p) {
-  SamplingParams& s = p.sampling;
+  SamplingParams& s = p.request.sampling;
   s = limits.sampling;
-  f.number("temperature", s.temperature, 0, 100);
-  f.number("top_p", s.top_p, 0, 1);
-  f.number("min_p", s.min_p, 0, 1);
-  f.number("typical_p", s.typical_p, 0, 1);
-  f.integer("top_k", s.top_k, -1, kMax32);
-  if (s.top_k < 0) s.top_k = 0;                                      // vLLM's -1: off
-  for (const char* name : {"repeat_penalty", "repetition_penalty"})  // llama.cpp's name and vLLM's
-    f.number(name, s.repetition_penalty, 0.01f, 100);
-  f.number("presence_penalty", s.presence_penalty, -2, 2);
-  f.number("frequency_penalty", s.frequency_penalty, -2, 2);
+  each_sampling_field(s, [&](const SamplingField& field, auto& value) {
+    if (!field.also.empty()) read_number(f, field.also, field, value);
+    read_number(f, field.name, field, value);
+  });
   f.bits("seed", p.seed);
 
   const Json* bias = f.take_object("logit_bias");
@@ -36,9 +41,10 @@ void read_sampling(Fields& f, const RequestLimits& limits, GenerationParams& p) 
       return f.fail(bad_field("logit_bias", "invalid_value",
                               "a key of 'logit_bias' is no token id: they are \"0\" to \"{}\"", limits.vocab - 1));
     const double x = value.is_number() ? value.get<double>() : std::numeric_limits<double>::quiet_NaN();
-    if (!(x >= -100 && x <= 100))
+    if (!(x >= -kMostBias && x <= kMostBias))
       return f.fail(bad_field("logit_bias", "invalid_value",
-                              "'logit_bias' of token {} must be a number between -100 and 100", token));
+                              "'logit_bias' of token {} must be a number between {} and {}", token, -kMostBias,
+                              kMostBias));
     s.logit_bias[token] = static_cast<float>(x);
   }
 }
@@ -86,22 +92,24 @@ void read_generation_params(Fields& f, const RequestLimits& limits, GenerationPa
     p.max_tokens.reset();
     p.whole_room = true;
   }
-  f.integer("min_tokens", p.min_tokens, int64_t{0}, kMax64);
-  if (p.max_tokens && p.min_tokens > *p.max_tokens)
-    f.fail(bad_field("min_tokens", "invalid_value", "'min_tokens' is {}, but 'max_tokens' allows {}", p.min_tokens,
-                     *p.max_tokens));
+  f.integer("min_tokens", p.request.min_tokens, int64_t{0}, kMax64);
+  if (p.max_tokens && p.request.min_tokens > *p.max_tokens)
+    f.fail(bad_field("min_tokens", "invalid_value", "'min_tokens' is {}, but 'max_tokens' allows {}",
+                     p.request.min_tokens, *p.max_tokens));
   read_sampling(f, limits, p);
-  f.texts("stop", p.stop, static_cast<size_t>(limits.max_stops), static_cast<size_t>(limits.max_stop_bytes));
-  f.tokens("stop_token_ids", p.stop_tokens, static_cast<size_t>(limits.max_stops), limits.vocab);
-  for (const char* name : {"include_stop_str_in_output", "no_stop_trim"}) f.boolean(name, p.include_stop);
+  f.texts("stop", p.request.stop, static_cast<size_t>(limits.max_stops), static_cast<size_t>(limits.max_stop_bytes));
+  if (const Status stops = StopMatcher::check(p.request.stop); !stops.ok())
+    f.fail(bad_field("stop", "invalid_value", "{}", stops.error().message));
+  f.tokens("stop_token_ids", p.request.stop_tokens, static_cast<size_t>(limits.max_stops), limits.vocab);
+  for (const char* name : {"include_stop_str_in_output", "no_stop_trim"}) f.boolean(name, p.request.include_stop);
   f.boolean("stop_in_reasoning", p.stop_in_reasoning);
-  f.boolean("ignore_eos", p.ignore_eos);
+  f.boolean("ignore_eos", p.request.ignore_eos);
   p.form = read_form(f, limits.max_schema_bytes);
   f.tokens("allowed_token_ids", p.allowed_tokens, static_cast<size_t>(std::max<int64_t>(limits.vocab, 1)),
            limits.vocab);
   f.texts("bad_words", p.bad_words, static_cast<size_t>(limits.max_logit_bias),
           static_cast<size_t>(limits.max_stop_bytes));
-  f.boolean("speculative", p.speculative);
+  f.boolean("speculative", p.request.speculative);
   f.integer("prompt_logprobs", p.prompt_logprobs, 0, limits.max_logprobs);
   if (p.stream && p.prompt_logprobs >= 0)
     f.fail(bad_field("prompt_logprobs", "invalid_value",
@@ -114,7 +122,7 @@ void read_generation_params(Fields& f, const RequestLimits& limits, GenerationPa
   f.text("cache_salt", p.cache_salt, kMaxCacheSalt);
   f.boolean("return_cache_info", p.return_cache_info);
   f.boolean("return_token_ids", p.return_token_ids);
-  f.integer("priority", p.priority, limits.max_priority, kLastPriority);
+  f.integer("priority", p.request.priority, limits.max_priority, kLastPriority);
   refuse_the_rest(f);
 }
 

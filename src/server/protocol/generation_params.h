@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "ops/sampling/sampling.h"
+#include "engine/request.h"
 #include "server/protocol/constraint.h"
 #include "server/protocol/fields.h"
 #include "tokenizer/chat_template.h"
@@ -52,6 +52,7 @@ inline constexpr size_t kMaxCacheSalt = 1024;  // bytes
 inline constexpr int kLastPriority = 1'000'000;
 
 struct GenerationParams {
+  Request request;    // what the engine is asked, as far as the members below say nothing of it
   std::string model;  // empty: not said
   bool stream = false;
   bool include_usage = false;     // a last chunk with the usage
@@ -60,23 +61,15 @@ struct GenerationParams {
   std::optional<int64_t> max_tokens;  // absent: what the server gives by default; 0: nothing is generated
   bool whole_room = false;            // -1 was asked for: no less than the server gives at most by default
   bool cut_max_tokens = false;        // more of them than there is room for are as many as there is room for
-  int64_t min_tokens = 0;             // before which nothing ends an answer
-  SamplingParams sampling;            // seed: see below; logprobs: -1 or the number of alternatives
   std::optional<uint64_t> seed;       // absent: another one for every request
   std::optional<int64_t>
-      truncate_prompt;       // to so many of the prompt's last tokens; -1: to what the context has room for
-  int prompt_logprobs = -1;  // of the prompt's tokens: -1, or the number of alternatives
-  std::vector<std::string> stop;
-  bool include_stop = false;       // stop texts are part of the answer
-  bool stop_in_reasoning = false;  // they are looked for in reasoning too
-  std::vector<TokenId> stop_tokens;
+      truncate_prompt;                  // to so many of the prompt's last tokens; -1: to what the context has room for
+  int prompt_logprobs = -1;             // of the prompt's tokens: -1, or the number of alternatives
+  bool stop_in_reasoning = false;       // stop texts are looked for in reasoning too
   std::optional<AskedForm> form;        // that the answer must have
   std::vector<TokenId> allowed_tokens;  // of which it must be made; empty: any
   std::vector<std::string> bad_words;   // that must not be in it
-  bool ignore_eos = false;
-  bool speculative = true;  // tokens may be drafted, which changes none
   bool skip_special_tokens = true;
-  int priority = 0;                // lower ones are served first, as in vLLM
   std::string cache_salt;          // prompts share what was computed only with those of the same salt
   bool return_token_ids = false;   // tokens of the prompt and of answers are told
   bool return_cache_info = false;  // the usage says what of each prompt was found, and why no more

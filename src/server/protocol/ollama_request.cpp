@@ -1,5 +1,6 @@
 #include "server/protocol/ollama_request.h"
 
+#include "ops/sampling/params.h"
 #include "server/protocol/chat_body.h"
 #include "server/protocol/content_part.h"
 
@@ -22,18 +23,13 @@ ApiStatus pass_options(Fields& f, ChatBody& chat) {
   Json* options = f.take_object("options");
   if (options == nullptr) return {};
   Fields inner(*options, f.ignored(), "options.");
-  for (const auto& [theirs, ours] : {std::pair{"temperature", "temperature"},
-                                     {"top_p", "top_p"},
-                                     {"min_p", "min_p"},
-                                     {"typical_p", "typical_p"},
-                                     {"seed", "seed"},
-                                     {"stop", "stop"},
-                                     {"repeat_penalty", "repetition_penalty"},
-                                     {"presence_penalty", "presence_penalty"},
-                                     {"frequency_penalty", "frequency_penalty"}})
+  const auto pass = [&](std::string_view theirs, std::string_view ours) {
     if (Json* value = inner.take(theirs)) chat.set(ours, std::move(*value));
-  // 0: every token, and -1, -2: as many as there is room for.
-  if (Json* k = inner.take("top_k")) chat.set("top_k", *k == 0 ? Json(-1) : std::move(*k));
+  };
+  for (const SamplingField& field : kSamplingFields) pass(field.llama_name(), field.name);
+  pass("seed", "seed");
+  pass("stop", "stop");
+  // -1, -2: as many as there is room for.
   Json* most = inner.take("num_predict");
   if (most != nullptr && *most != -1 && *most != -2) chat.set("max_tokens", std::move(*most));
   return inner.finish();

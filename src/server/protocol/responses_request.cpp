@@ -260,7 +260,7 @@ ApiResult<ResponsesRequest> parse_responses_request(JsonDocument body, const Req
   QUIRE_CHECKED(reader.tools());
   QUIRE_CHECKED(reader.tool_choice());
   QUIRE_CHECKED(reader.text_and_reasoning(limits));
-  chat.pass({"model", "stream", "temperature", "top_p", "top_k", "parallel_tool_calls"});
+  chat.pass({"model", "stream", "parallel_tool_calls"});
   chat.pass("max_output_tokens", "max_tokens");
   chat.pass_extensions();
   reader.include();

@@ -100,7 +100,7 @@ __device__ __forceinline__ void modify(const SampleParams& p, const SampleRow& r
   for_each_listed(p.suppressed, p.suppressed_count, block, lane, first, x,
                   [](float& logit, int) { logit = -INFINITY; });
   if (row.mask >= 0) {
-    const uint32_t* mask = p.masks + row.mask * sample_mask_words(p.vocab);
+    const uint32_t* mask = p.masks + row.mask * mask_words(p.vocab);
 #pragma unroll
     for (int i = 0; i < kCount; i += 4) {  // four elements are neighbours, and of one word
       const int id = token_of(block, lane, first + i);
