@@ -45,8 +45,8 @@ struct SamplingParams {
   uint64_t seed = 0;
   int logprobs = -1;  // -1: none; n: the sampled token's log-probability and the n most likely tokens'
 
-  // Nothing wrong, or which value is out of range and what is allowed (Fault::kRequest): what the rows below say, biases
-  // within kMostBias of ids in the vocabulary, logprobs in [-1, vocab_size].
+  // Nothing wrong, or which value is out of range and what is allowed (Fault::kRequest): what the rows below say,
+  // biases within kMostBias of ids in the vocabulary, logprobs in [-1, vocab_size].
   Status validate(int64_t vocab_size) const;
   bool has_penalties() const {
     return repetition_penalty != 1.0f || presence_penalty != 0.0f || frequency_penalty != 0.0f;
