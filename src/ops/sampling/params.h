@@ -71,7 +71,7 @@ struct SamplingField {
     return x >= static_cast<float>(low) && x <= static_cast<float>(high);
   }
   bool is_integer() const { return std::holds_alternative<int SamplingParams::*>(member); }
-  std::string must_be() const;                                               // "between 0 and 1", "at least 0"
+  std::string must_be() const;  // "between 0 and 1", "at least 0"
 
   // Calls visit(reference to its value in `params`).
   template <class Params, class Visit>
