@@ -66,10 +66,16 @@ ModelNeeds ModelNeeds::of(const gguf::File& file) {
   const CacheShape reads = cache_reads(c, cache);
   const ModelCost cost = model_cost(file, c, cache);
   n.trained_context = c.context_length;
-  for (const auto& [shape, member] : {std::pair(&cache, &ModelNeeds::Kv::held), {&reads, &ModelNeeds::Kv::read}})
-    for (const CachePoolSpec& pool : shape->pools().value_or(CachePools{}))
-      if (pool.unit == CachePoolSpec::Unit::kBlock)
-        (pool.is_window() ? n.window_kv : n.token_kv).*member += static_cast<double>(pool.bytes) / kBlockTokens;
+  const auto of_token = [](const CacheShape& shape, bool window) {
+    const CachePools pools = shape.pools().value_or(CachePools{});
+    double bytes = 0;
+    for (const CachePoolSpec& pool : pools)
+      if (pool.unit == CachePoolSpec::Unit::kBlock && pool.is_window() == window)
+        bytes += static_cast<double>(pool.bytes) / kBlockTokens;
+    return bytes;
+  };
+  n.token_kv = {of_token(cache, false), of_token(reads, false)};
+  n.window_kv = {of_token(cache, true), of_token(reads, true)};
   n.window = c.attention.window;
   n.state = static_cast<double>(state_bytes(cache.pools().value_or(CachePools{})));
   n.step = static_cast<double>(memory->activations);

@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <csignal>
 #include <cstring>
+#include <ctime>
 #include <filesystem>
 #include <mutex>
 #include <utility>
@@ -24,15 +25,23 @@ std::filesystem::path folder_of(const std::string& path) {
   return parent.empty() ? std::filesystem::path(".") : parent;
 }
 
-// Signals wait while it lives: none comes between making a file and noting it, as far as this thread would take it.
+// Threads that have made a file and not yet noted it.
+std::atomic<int> making{0};
+
+// Signals wait while it lives, in this thread, and what a signal's handler of another thread does to unfinished files
+// waits for it (remove_unfinished_files): none comes between making a file and noting it.
 class SignalsHeld {
  public:
   SignalsHeld() {
     sigset_t all;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before_);
+    ++making;
   }
-  ~SignalsHeld() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+  ~SignalsHeld() {
+    --making;
+    pthread_sigmask(SIG_SETMASK, &before_, nullptr);
+  }
   SignalsHeld(const SignalsHeld&) = delete;
   SignalsHeld& operator=(const SignalsHeld&) = delete;
 
@@ -84,6 +93,10 @@ void forget(std::unique_ptr<AtomicFile::Unfinished>& file) {
 }  // namespace
 
 void remove_unfinished_files(void (*each)(const char* name)) {
+  // The thread that makes a file takes no signal, so it is never the one that waits here; half a second at most, should
+  // the file system hang.
+  constexpr timespec kMoment{.tv_sec = 0, .tv_nsec = 1'000'000};
+  for (int i = 0; i < 500 && making.load() > 0; ++i) nanosleep(&kMoment, nullptr);
   for (std::atomic<void*>& of : unfinished_files) {
     void* const entry = of.exchange(nullptr);
     if (entry == nullptr) continue;

@@ -145,7 +145,8 @@ TEST(ChatSettings, AreCheckedAndKept) {
 }
 
 TEST(ChatSettings, ThinkingHasItsOwnSampling) {
-  cli::ChatSettings s{.plain = {.temperature = 0.7F, .top_p = 0.8F}, .thinking = {.temperature = 1.0F, .top_p = 0.95F}};
+  // Of the rows of kSamplingFields: temperature, top_k, top_p.
+  cli::ChatSettings s{.plain = {{0.7, std::nullopt, 0.8}}, .thinking = {{1.0, std::nullopt, 0.95}}};
   s.plain.apply(s.sampling);
   EXPECT_TRUE(s.set("top_p 0.5", 100).ok());
   EXPECT_TRUE(s.set("think on", 100).ok());

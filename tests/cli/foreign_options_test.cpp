@@ -51,7 +51,9 @@ class ForeignOptions : public testing::Test {
         if (matches(line, "(\\b(?:refuse|unserved|ignore)\\()").empty())
           for (std::string& name : matches(line, pattern)) known.insert(std::move(name));
     };
-    read(server / "api.cpp", "\"/(?:v1/|api/)?([a-z_]+)[\"/]");
+    for (const auto& entry : std::filesystem::directory_iterator(server))
+      if (entry.path().filename().string().starts_with("endpoints_"))
+        read(entry.path(), "\"/(?:v1/|api/)?([a-z_]+)[\"/]");
     read(server / "limits_file.cpp", "\"([a-z_]+)\"");
     for (const auto& entry : std::filesystem::directory_iterator(server / "protocol"))
       if (entry.path().extension() == ".cpp") read(entry.path(), "\"([a-z_]+)\"");
