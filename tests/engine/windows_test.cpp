@@ -152,8 +152,10 @@ TEST_P(Windows, TextsDoNotDependOnLoadOrChunks) {
 
 // Fewer window blocks than all that wait would need: they run one after the other.
 TEST_P(Windows, WhoHasNoWindowSetAsideWaits) {
-  const auto engine = make({.max_sequences = 64, .kv_tokens = 1024});
+  // Steps so large that their rows alone would be another sequence's window.
+  const auto engine = make({.max_sequences = 64, .max_batch_tokens = 128, .kv_tokens = 1024});
   const WindowNeeds n = needs(*engine);
+  ASSERT_GT(n.steps, n.sequence);
   int32_t running = 0, waited_for_blocks = 0;
   engine->observe_steps([&](const StepRecord& r) {
     running = std::max(running, r.running);
