@@ -7,7 +7,10 @@
 # Everything else is compiled for x86-64-v3 (AVX2, FMA, F16C): the oldest CPU that Quire supports.
 # Layers that compute nothing (OPTIMISE 1), but for files that do (BUT, a regular expression), are compiled with -O1:
 # what -O3 takes longer to compile them is never won back.
+# Most files are compiled several at a time: QuireBatch.cmake.
 # -ffp-contract=off: a compiler free to fuse a*b+c may fuse it in a vector loop and not in its tail; rows would differ.
+
+include(QuireBatch)
 
 set(CMAKE_CXX_STANDARD 20)
 set(CMAKE_CXX_STANDARD_REQUIRED ON)
@@ -24,6 +27,7 @@ add_library(quire_flags INTERFACE)
 set(QUIRE_CXX_FLAGS -Wall -Wextra -Wshadow -Wpointer-arith -Werror -Wno-missing-field-initializers
                     -ffp-contract=off -fno-math-errno)
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+  list(APPEND QUIRE_CXX_FLAGS -Wno-subobject-linkage)  # takes the files of a batch for headers
   list(APPEND QUIRE_CXX_FLAGS -Wno-restrict -Wno-stringop-overflow)  # false in GCC 12 (PR105329, fmt)
 endif()
 target_compile_options(quire_flags INTERFACE "$<$<COMPILE_LANGUAGE:C,CXX>:${QUIRE_CXX_FLAGS}>")
@@ -75,18 +79,27 @@ function(quire_set_isa)
 endfunction()
 
 function(quire_layer name)
-  cmake_parse_arguments(ARG "" "OPTIMISE;BUT" "DEPS" ${ARGN})
+  cmake_parse_arguments(ARG "ALONE" "OPTIMISE;BUT" "DEPS" ${ARGN})
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/${name}/*.cpp)
   list(FILTER sources EXCLUDE REGEX "/ops/[^/]+/bench\\.cpp$|/src/[^/]+/main\\.cpp$")
   if(QUIRE_CUDA)
     file(GLOB_RECURSE cuda_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/${name}/*.cu)
     list(FILTER sources EXCLUDE REGEX "/none\\.cpp$")  # stands in for them otherwise
   endif()
-  add_library(quire_${name} STATIC ${sources} ${cuda_sources})
-  quire_set_isa(${sources})
+  set(computing "")
+  if(ARG_BUT)
+    set(computing ${sources})
+    list(FILTER computing INCLUDE REGEX ${ARG_BUT})
+    list(FILTER sources EXCLUDE REGEX ${ARG_BUT})
+  endif()
+  if(NOT ARG_ALONE)
+    quire_batch(sources ${name} ${CMAKE_SOURCE_DIR}/src 8)
+    quire_batch(computing ${name}_computing ${CMAKE_SOURCE_DIR}/src 8)
+  endif()
+  add_library(quire_${name} STATIC ${sources} ${computing} ${cuda_sources})
+  quire_set_isa(${sources} ${computing})
   target_link_libraries(quire_${name} PUBLIC quire_flags ${ARG_DEPS})
   if(ARG_BUT)
-    list(FILTER sources EXCLUDE REGEX ${ARG_BUT})
     set_property(SOURCE ${sources} APPEND PROPERTY COMPILE_OPTIONS "$<$<CONFIG:Release>:-O${ARG_OPTIMISE}>")
   elseif(ARG_OPTIMISE)
     target_compile_options(quire_${name} PRIVATE $<$<AND:$<CONFIG:Release>,$<COMPILE_LANGUAGE:CXX>>:-O${ARG_OPTIMISE}>)
@@ -147,6 +160,10 @@ function(quire_tests)
     get_filename_component(name ${folder} NAME)
     if(name STREQUAL "localai" AND NOT TARGET quire_localai_proto)
       continue()
+    endif()
+    # Small programs whose files have vocabularies of their own are compiled file by file.
+    if(NOT name MATCHES "^(cache|constraint|engine|jinja|ops|quant|sampling)$")
+      quire_batch(sources test_${name} ${CMAKE_SOURCE_DIR}/tests 6)
     endif()
     add_executable(test_${name} ${sources})
     quire_set_isa(${sources})

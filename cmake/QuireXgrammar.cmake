@@ -7,6 +7,7 @@ if(EXISTS "${QUIRE_XGRAMMAR}/cpp/grammar_compiler.cc")
   # Its own CMakeLists.txt asks for -Werror, link-time optimisation and Python.
   file(GLOB_RECURSE xgrammar_sources ${QUIRE_XGRAMMAR}/cpp/*.cc)
   list(FILTER xgrammar_sources EXCLUDE REGEX "/tvm_ffi/")
+  quire_batch(xgrammar_sources xgrammar ${QUIRE_XGRAMMAR}/cpp 5)
   add_library(xgrammar STATIC ${xgrammar_sources})
   target_include_directories(xgrammar PRIVATE ${QUIRE_XGRAMMAR}/cpp)
   target_include_directories(xgrammar SYSTEM PUBLIC ${QUIRE_XGRAMMAR}/include ${QUIRE_XGRAMMAR}/3rdparty/picojson

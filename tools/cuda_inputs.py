@@ -10,7 +10,7 @@ import subprocess
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 INCLUDE = re.compile(rb'^\s*#\s*include\s+"([^"]+)"', re.MULTILINE)
-BUILD = ["CMakeLists.txt", "CMakePresets.json", "cmake/QuireLayer.cmake", ".ci/run"]
+BUILD = ["CMakeLists.txt", "CMakePresets.json", "cmake/QuireBatch.cmake", "cmake/QuireLayer.cmake", ".ci/run"]
 
 
 def sources() -> list[pathlib.Path]:

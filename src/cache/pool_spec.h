@@ -19,9 +19,9 @@ struct CachePoolSpec {
   Unit unit = Unit::kBlock;
   int64_t bytes = 0;  // of a unit
   // Of blocks: the tokens that a token looks back on, its own among them, where a sequence gives back what lies before
-  // those; such blocks stay on the device. 0: a sequence keeps its blocks to its end.
+  // those. Such blocks stay on the device; units of all other pools may leave for pages of the host where it lacks
+  // room, and come back. 0: a sequence keeps its blocks to its end.
   int64_t window = 0;
-  bool to_host = false;  // units may leave for pages of the host where the device lacks room, and come back
 
   bool is_window() const { return window > 0; }
   bool operator==(const CachePoolSpec&) const = default;

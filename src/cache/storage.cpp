@@ -140,11 +140,11 @@ void CacheShape::add_attention(int32_t layers, int32_t kv_heads, int32_t head_di
 }
 
 std::optional<CachePools> CacheShape::pools() const {
-  CachePools pools = {{.name = "kv", .to_host = true}};
+  CachePools pools = {{.name = "kv"}};
   const std::vector<int64_t> windows = windows_of(*this);
   for (const int64_t w : windows)
     pools.push_back({.name = windows.size() == 1 ? "window" : fmt::format("window_{}", w), .window = w});
-  if (has_state()) pools.push_back({.name = "state", .unit = CachePoolSpec::Unit::kSequence, .to_host = true});
+  if (has_state()) pools.push_back({.name = "state", .unit = CachePoolSpec::Unit::kSequence});
   QUIRE_CHECK(pools.size() <= kMostPools, "{} kinds of cache: at most {} are known", pools.size(), kMostPools);
   std::vector<Bytes> units(pools.size());
   for (const Layers& l : layers_of(*this)) {

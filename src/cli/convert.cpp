@@ -18,7 +18,7 @@ namespace {
 
 using nlohmann::ordered_json;
 
-struct Options {
+struct ConvertCommand {
   std::string folder, output, split, name;
   std::optional<DType> type;  // of the matrices; none: as they are
   int threads = 0;
@@ -40,7 +40,7 @@ Result<uint64_t> parse_size(std::string_view text) {
   return value;
 }
 
-Result<convert::ConvertOptions> checked(const Options& o) {
+Result<convert::ConvertOptions> checked(const ConvertCommand& o) {
   convert::ConvertOptions c{.folder = o.folder, .output = o.output, .name = o.name};
   c.threads = o.threads == 0 ? available_cpus() : o.threads;
   c.type = o.type;
@@ -75,7 +75,7 @@ void print(const convert::ConvertSummary& s) {
             s.files.size() == 1 ? "one file" : fmt::format("{} files", s.files.size()), human_bytes(s.file_bytes));
 }
 
-Status run_convert(const Options& o) {
+Status run_convert(const ConvertCommand& o) {
   QUIRE_TRY(const convert::ConvertOptions options, checked(o));
   QUIRE_TRY(const convert::ConvertSummary summary, convert::convert(options));
   if (o.json)
@@ -88,7 +88,7 @@ Status run_convert(const Options& o) {
 }  // namespace
 
 Action add_convert(Flags& flags) {
-  auto o = std::make_shared<Options>();
+  auto o = std::make_shared<ConvertCommand>();
   flags.add("-m,--model,FOLDER DIR", &o->folder, "Folder with config.json, tokenizer.json and the .safetensors files")
       .required();
   flags.add("-o,--output,OUTPUT FILE", &o->output, "GGUF file to write; appears only when it is complete").required();

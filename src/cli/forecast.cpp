@@ -18,7 +18,6 @@
 namespace quire::cli {
 namespace {
 
-constexpr int64_t kBatchTokens = 512;              // rows of a step, as the engine's default
 constexpr int64_t kAnyContext = int64_t{1} << 20;  // where nothing says what a model was trained for
 
 }  // namespace
@@ -45,7 +44,7 @@ double ModelNeeds::kv_read(int64_t context) const {
 
 double ModelNeeds::kv_held(int64_t context) const {
   return token_kv.held * static_cast<double>(context) +
-         window_kv.held * static_cast<double>(std::min(context, window + kBatchTokens));
+         window_kv.held * static_cast<double>(std::min(context, window + kForecastRows));
 }
 
 ModelNeeds ModelNeeds::of(const gguf::File& file) {
@@ -57,7 +56,7 @@ ModelNeeds ModelNeeds::of(const gguf::File& file) {
     return n;
   }
   const ModelConfig& c = parts->model->config();
-  const auto memory = estimate_memory(file, c, 1, 1, kBatchTokens);
+  const auto memory = estimate_memory(file, c, 1, 1, kForecastRows);
   if (!memory.ok()) {
     n.problem = memory.error().message;
     return n;
@@ -115,7 +114,7 @@ ModelNeeds ModelNeeds::of(const convert::HfConfig& c, double bytes) {
   n.token_weights = all > 0 ? bytes * (embedding + mixers + dense + used) / all : bytes;
   n.window = c.window;
   n.state = recurrent * number(c.value_heads) * number(c.value_dim) * number(c.key_dim) * 4;
-  n.step = number(kBatchTokens) * 2 * (4 * d + 3 * widest + 4 * per_layer) + 4 * number(c.vocab);
+  n.step = number(kForecastRows) * 2 * (4 * d + 3 * widest + 4 * per_layer) + 4 * number(c.vocab);
   return n;
 }
 
@@ -124,7 +123,7 @@ namespace {
 // Of a sequence whose keys and values take so many bytes at most.
 int64_t longest_context(const ModelNeeds& needs, double bytes, int64_t most) {
   // As long as all of it lies within the window, or else beside a whole one.
-  const int64_t in_window = needs.window + kBatchTokens;
+  const int64_t in_window = needs.window + kForecastRows;
   const bool beyond = needs.window_kv.held > 0 && needs.kv_held(in_window) < bytes;
   const double each = needs.token_kv.held + (beyond ? 0 : needs.window_kv.held),
                rest = beyond ? bytes - needs.window_kv.held * static_cast<double>(in_window) : bytes;

@@ -11,6 +11,8 @@
 
 namespace quire::cli {
 
+inline constexpr int64_t kForecastRows = 512;  // of a step, as the engine's default
+
 // Where it would run.
 struct ThisMachine {
   std::string device;    // "cpu, 2 CPUs", "cuda:0, NVIDIA H100"

@@ -28,7 +28,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-struct Options {
+struct ImatrixOptions {
   ModelOptions model;
   std::string file, output;
   std::vector<std::string> merge;
@@ -46,7 +46,7 @@ struct Run {
   double perplexity(int64_t window) const { return std::exp(nll / static_cast<double>(windows * (window - 1))); }
 };
 
-Status check_options(const Options& o) {
+Status check_options(const ImatrixOptions& o) {
   if (o.model.model.empty() != o.file.empty())
     return request_error("give a model (-m) and a text (-f) together, or only files to --merge");
   if (o.model.model.empty() && o.merge.empty())
@@ -66,7 +66,7 @@ Status check_belongs(const quant::Importance& file, const gguf::File& model) {
   return {};
 }
 
-Status merge_files(const Options& o, const LoadedModel* model, quant::ImportanceTotals& totals) {
+Status merge_files(const ImatrixOptions& o, const LoadedModel* model, quant::ImportanceTotals& totals) {
   for (const std::string& path : o.merge) {
     QUIRE_TRY(const quant::Importance file, quant::Importance::open(path));
     if (model != nullptr) QUIRE_CHECKED(check_belongs(file, model->file).context(path));
@@ -76,7 +76,8 @@ Status merge_files(const Options& o, const LoadedModel* model, quant::Importance
 }
 
 // Consecutive windows that do not overlap, the incomplete last one dropped; each from an empty state.
-Result<Run> run_text(const Options& o, std::shared_ptr<const LoadedModel> model, quant::ImportanceTotals& totals) {
+Result<Run> run_text(const ImatrixOptions& o, std::shared_ptr<const LoadedModel> model,
+                     quant::ImportanceTotals& totals) {
   QUIRE_TRY(const Device device, o.model.checked_device());
   QUIRE_TRY(const KernelChoice kernels, o.model.parsed_kernels());
   if (!model->tokenizer) return request_error("{}: imatrix needs a tokenizer, and this file has none", o.model.model);
@@ -137,7 +138,7 @@ Experts find_unreached(const quant::ImportanceTotals& totals) {
   return x;
 }
 
-void print_json(const Options& o, const std::optional<Run>& run, const quant::ImportanceTotals& totals,
+void print_json(const ImatrixOptions& o, const std::optional<Run>& run, const quant::ImportanceTotals& totals,
                 const Experts& experts) {
   Json j = {{"file", o.output},
             {"bytes", std::filesystem::file_size(o.output)},
@@ -169,7 +170,7 @@ std::string short_list(const std::vector<T>& items) {
   return text;
 }
 
-void print_summary(const Options& o, const std::optional<Run>& run, const quant::ImportanceTotals& totals,
+void print_summary(const ImatrixOptions& o, const std::optional<Run>& run, const quant::ImportanceTotals& totals,
                    const Experts& experts) {
   if (run) {
     const int64_t tokens = run->windows * o.cut.window;
@@ -187,7 +188,7 @@ void print_summary(const Options& o, const std::optional<Run>& run, const quant:
             human_bytes(std::filesystem::file_size(o.output)));
 }
 
-Status collect(const Options& o) {
+Status collect(const ImatrixOptions& o) {
   QUIRE_CHECKED(check_options(o));
   QUIRE_TRY([[maybe_unused]] const PlannedOutput planned, PlannedOutput::create(o.output));
   std::shared_ptr<const LoadedModel> model;
@@ -213,7 +214,7 @@ Status collect(const Options& o) {
 }  // namespace
 
 Action add_imatrix(Flags& flags) {
-  auto o = std::make_shared<Options>();
+  auto o = std::make_shared<ImatrixOptions>();
   o->model.add(flags);
   flags.find("--model")->required(false);
   flags.add("-f,--file FILE", &o->file, "Text to run; - for standard input");

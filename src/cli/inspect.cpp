@@ -191,12 +191,10 @@ void add_model(const LoadedParts& loaded, ordered_json& out) {
 
 // ---- Memory ----
 
-constexpr int64_t kBatchTokens = 512;  // rows of a step, as the engine's default
-
 // Of architectures that can be run; others have no such section.
 Result<MemoryEstimate> memory_of(const gguf::File& f, const LoadedParts& model, const InspectOptions& o) {
   QUIRE_TRY(const ModelConfig config, read_config(f));
-  QUIRE_TRY(MemoryEstimate m, estimate_memory(f, config, o.context, o.sequences, kBatchTokens));
+  QUIRE_TRY(MemoryEstimate m, estimate_memory(f, config, o.context, o.sequences, kForecastRows));
   if (o.sequences <= kFewSequences && model.ok()) m.repacked = RepackedWeights::bytes_for(model->model->matrices());
   return m;
 }

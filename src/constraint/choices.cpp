@@ -41,7 +41,7 @@ bool continues_character(char c) {
 }
 
 // Sorted, distinct texts whose first `from` bytes are equal: what follows those.
-void write(std::string& out, std::span<const std::string> texts, size_t from, const Syntax& syntax) {
+void write_choices(std::string& out, std::span<const std::string> texts, size_t from, const Syntax& syntax) {
   // As far as all go together, up to the beginning of a character.
   size_t common = texts.front().size();
   for (size_t i = from; i < common; ++i)
@@ -66,7 +66,7 @@ void write(std::string& out, std::span<const std::string> texts, size_t from, co
     }
     if (!first) out += syntax.between;
     first = false;
-    write(out, texts.first(count), common, syntax);
+    write_choices(out, texts.first(count), common, syntax);
     texts = texts.subspan(count);
   }
   out += ')';
@@ -76,7 +76,7 @@ std::string written(std::vector<std::string> choices, const Syntax& syntax) {
   std::sort(choices.begin(), choices.end());
   choices.erase(std::unique(choices.begin(), choices.end()), choices.end());
   std::string out;
-  write(out, choices, 0, syntax);
+  write_choices(out, choices, 0, syntax);
   return out;
 }
 

@@ -11,7 +11,7 @@
 namespace quire {
 namespace {
 
-constexpr size_t kMostDepth = 250;  // groups within groups: the library recurses over them
+constexpr size_t kMostGroupDepth = 250;  // groups within groups: the library recurses over them
 constexpr int64_t kMostRepetitions = 1'000'000;
 constexpr size_t kMostBytes = size_t{4} << 20;  // of a canonical form: a class of letters takes 10 kB
 constexpr size_t kMostRanges = 2'000'000;  // that are looked at, of all classes together: a class of letters has 650
@@ -20,7 +20,7 @@ constexpr int64_t kNoEnd = -1;
 bool is_letter(char32_t c) {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
 }
-bool is_number(char32_t c) {
+bool is_number_character(char32_t c) {
   return c >= '0' && c <= '9';
 }
 int hex_value(char c) {
@@ -29,7 +29,7 @@ int hex_value(char c) {
   return lower >= 'a' && lower <= 'f' ? lower - 'a' + 10 : -1;
 }
 
-void write(std::string& out, char32_t c, std::string_view specials) {
+void write_character(std::string& out, char32_t c, std::string_view specials) {
   if (c < 0x20 || c > 0x7e) {
     out += fmt::format("\\u{{{:x}}}", static_cast<uint32_t>(c));
     return;
@@ -183,7 +183,7 @@ class Reader {
         return atom(std::move(set), false);
     }
     consume();
-    write(out_, c, "\\^$.|?*+()[]{}");
+    write_character(out_, c, "\\^$.|?*+()[]{}");
     last_ = Last::kAtom;
   }
 
@@ -198,9 +198,9 @@ class Reader {
     constexpr std::string_view kSpecials = "\\^-[]";
     out_ += negated ? "[^" : "[";
     for (const auto& [first, last] : set.ranges()) {
-      write(out_, first, kSpecials);
+      write_character(out_, first, kSpecials);
       if (last > first + 1) out_ += '-';
-      if (last > first) write(out_, last, kSpecials);
+      if (last > first) write_character(out_, last, kSpecials);
     }
     out_ += ']';
     last_ = Last::kAtom;
@@ -214,7 +214,7 @@ class Reader {
     Frame inner{top().flags, out_.size(), may_begin};
     if (take("?") && !modifier(inner.flags)) return;
     consume();
-    if (frames_.size() > kMostDepth) wrong(fmt::format("groups are nested more than {} deep", kMostDepth));
+    if (frames_.size() > kMostGroupDepth) wrong(fmt::format("groups are nested more than {} deep", kMostGroupDepth));
     out_ += '(';
     frames_.push_back(inner);
     last_ = Last::kNothing;
@@ -288,9 +288,9 @@ class Reader {
   }
 
   std::optional<int64_t> number() {
-    if (!is_number(static_cast<unsigned char>(peek()))) return std::nullopt;
+    if (!is_number_character(static_cast<unsigned char>(peek()))) return std::nullopt;
     int64_t n = 0;
-    for (; is_number(static_cast<unsigned char>(peek())); ++at_)
+    for (; is_number_character(static_cast<unsigned char>(peek())); ++at_)
       n = std::min(n * 10 + (peek() - '0'), int64_t{1} << 40);
     if (n > kMostRepetitions) wrong(fmt::format("at most {} repetitions are allowed", kMostRepetitions));
     return n;

@@ -25,7 +25,7 @@ using schema::Refused;
 
 constexpr size_t kMostAlternatives = 64;  // of one place, where anyOf and allOf meet
 constexpr size_t kFewValues = 64;         // of "enum"
-constexpr int kMostDepth = 96;
+constexpr int kMostSchemaDepth = 96;
 constexpr int kMostNodes = 100'000;  // schemas that are looked at, references followed
 
 bool is_ref(const Json& s) {
@@ -68,7 +68,7 @@ class Gate {
   }
 
   void count(int depth) {
-    if (depth > kMostDepth) throw Refused{"it is nested too deeply"};
+    if (depth > kMostSchemaDepth) throw Refused{"it is nested too deeply"};
     if (++nodes_ > kMostNodes) throw Refused{"it is too large where its keywords are combined"};
   }
 

@@ -204,24 +204,24 @@ void prepare_part(nlohmann::ordered_json& part) {
 }
 
 std::string prepared_tag(const std::string& structural_tag) {
-  using Json = nlohmann::ordered_json;
-  constexpr int kMostDepth = 500;  // writing it recurses
-  const auto bounded = [](int depth, Json::parse_event_t, const Json&) {
-    if (depth > kMostDepth) throw std::runtime_error("it is nested too deeply");
+  using Tag = nlohmann::ordered_json;
+  constexpr int kMostTagDepth = 500;  // writing it recurses
+  const auto bounded = [](int depth, Tag::parse_event_t, const Tag&) {
+    if (depth > kMostTagDepth) throw std::runtime_error("it is nested too deeply");
     return true;
   };
-  Json tag = Json::parse(structural_tag, bounded, false);
+  Tag tag = Tag::parse(structural_tag, bounded, false);
   if (tag.is_discarded()) return structural_tag;  // the library says what is wrong with it
-  std::vector<Json*> left = {&tag};
+  std::vector<Tag*> left = {&tag};
   while (!left.empty()) {
-    Json& part = *left.back();
+    Tag& part = *left.back();
     left.pop_back();
     if (!part.is_structured()) continue;
     prepare_part(part);
     for (const auto& [key, value] : part.items())
       if (key != "json_schema") left.push_back(&value);  // of schemas, "type" says another thing
   }
-  return tag.dump(-1, ' ', false, Json::error_handler_t::replace);
+  return tag.dump(-1, ' ', false, Tag::error_handler_t::replace);
 }
 
 class XgrammarCompiler final : public GrammarCompiler {

@@ -1,8 +1,8 @@
 #include "convert/int4.h"
 
 #include <cmath>
-#include <cstring>
 
+#include "convert/bytes.h"
 #include "core/float.h"
 #include "core/result.h"
 
@@ -10,13 +10,6 @@ namespace quire::convert {
 namespace {
 
 constexpr int64_t kBlock = 32;  // columns of a block of Q4_0 and Q5_0
-
-template <class T>
-T load(const std::byte* p) {
-  T x;
-  std::memcpy(&x, p, sizeof x);
-  return x;
-}
 
 bool is_half(double x) {
   return std::isfinite(x) && to_float(to_half(static_cast<float>(x))) == x;
@@ -30,29 +23,29 @@ void NibbleTable::read_row(int64_t row, int64_t count, uint8_t* out) const {
     const int place = static_cast<int>(row % 8), shift = 4 * (interleaved ? kPlaceOf[place] : place);
     const std::byte* const at = words + 4 * (row / 8 * row_stride);
     for (int64_t c = 0; c < count; ++c)
-      out[c] = static_cast<uint8_t>(load<uint32_t>(at + 4 * c * col_stride) >> shift & 15U);
+      out[c] = static_cast<uint8_t>(load_as<uint32_t>(at + 4 * c * col_stride) >> shift & 15U);
     return;
   }
   const std::byte* const at = words + 4 * (row * row_stride);
   for (int64_t c = 0; c < count; c += 8) {
-    const auto word = load<uint32_t>(at + 4 * (c / 8 * col_stride));
+    const auto word = load_as<uint32_t>(at + 4 * (c / 8 * col_stride));
     for (int i = 0; i < 8; ++i) out[c + i] = static_cast<uint8_t>(word >> (4 * i) & 15U);
   }
 }
 
 int64_t Int4::group_of_column(int64_t col) const {
-  return group_of == nullptr ? col / group : load<int32_t>(group_of + 4 * col);
+  return group_of == nullptr ? col / group : load_as<int32_t>(group_of + 4 * col);
 }
 
 double Int4::scale(int64_t row, int64_t g) const {
   const int64_t at = row * scale_row_stride + g * scale_col_stride;
   switch (scale_element) {
     case Element::kF16:
-      return to_float(load<half>(scales + 2 * at));
+      return to_float(load_as<half>(scales + 2 * at));
     case Element::kBF16:
-      return to_float(load<bf16>(scales + 2 * at));
+      return to_float(load_as<bf16>(scales + 2 * at));
     default:
-      return load<float>(scales + 4 * at);
+      return load_as<float>(scales + 4 * at);
   }
 }
 

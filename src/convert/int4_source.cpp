@@ -1,15 +1,12 @@
 // Finding the parts of 4-bit integer matrices in a checkpoint.
 #include <algorithm>
 
+#include "convert/bytes.h"
 #include "convert/matrix.h"
 #include "gguf/metadata.h"
 
 namespace quire::convert {
 namespace {
-
-int64_t ceil_div(int64_t a, int64_t b) {
-  return (a + b - 1) / b;
-}
 
 // The number of groups that columns make, by the dimension of the scales that counts them; 0: they make none.
 int64_t group_size(int64_t cols, int64_t groups) {

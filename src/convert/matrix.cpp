@@ -4,9 +4,9 @@
 #include <array>
 #include <bit>
 #include <cmath>
-#include <cstring>
 #include <limits>
 
+#include "convert/bytes.h"
 #include "core/float.h"
 #include "gguf/metadata.h"
 #include "quant/fp4.h"
@@ -15,13 +15,6 @@ namespace quire::convert {
 namespace {
 
 using gguf::printable;
-
-template <class T>
-T load(const std::byte* p) {
-  T x;
-  std::memcpy(&x, p, sizeof x);
-  return x;
-}
 
 bool is_float(Element e) {
   return e == Element::kBF16 || e == Element::kF16 || e == Element::kF32 || e == Element::kF64;
@@ -40,17 +33,17 @@ double decode_e4m3(uint8_t code) {
 double decode(Element e, const std::byte* p) {
   switch (e) {
     case Element::kBF16:
-      return to_float(load<bf16>(p));
+      return to_float(load_as<bf16>(p));
     case Element::kF16:
-      return to_float(load<half>(p));
+      return to_float(load_as<half>(p));
     case Element::kF32:
-      return load<float>(p);
+      return load_as<float>(p);
     case Element::kF64:
-      return load<double>(p);
+      return load_as<double>(p);
     case Element::kF8E4M3:
-      return decode_e4m3(load<uint8_t>(p));
+      return decode_e4m3(load_as<uint8_t>(p));
     case Element::kF8E5M2:  // the upper half of a half
-      return to_float(half{static_cast<uint16_t>(load<uint8_t>(p) << 8)});
+      return to_float(half{static_cast<uint16_t>(load_as<uint8_t>(p) << 8)});
     default:
       QUIRE_CHECK(false, "element {} has no values", element_name(e));
   }
@@ -59,14 +52,14 @@ double decode(Element e, const std::byte* p) {
 // out[c] = the n elements of a row; one loop for each type, so that the compiler can unroll it.
 void decode_elements(Element e, const std::byte* p, int64_t n, double* out) {
   if (e == Element::kBF16) {
-    for (int64_t c = 0; c < n; ++c) out[c] = to_float(load<bf16>(p + 2 * c));
+    for (int64_t c = 0; c < n; ++c) out[c] = to_float(load_as<bf16>(p + 2 * c));
   } else if (e == Element::kF8E4M3) {
     static const std::array<double, 256> kValues = [] {
       std::array<double, 256> values{};
       for (size_t code = 0; code < values.size(); ++code) values[code] = decode_e4m3(static_cast<uint8_t>(code));
       return values;
     }();
-    for (int64_t c = 0; c < n; ++c) out[c] = kValues[load<uint8_t>(p + c)];
+    for (int64_t c = 0; c < n; ++c) out[c] = kValues[load_as<uint8_t>(p + c)];
   } else {
     const int step = element_bytes(e);
     for (int64_t c = 0; c < n; ++c) out[c] = decode(e, p + c * step);
@@ -74,7 +67,7 @@ void decode_elements(Element e, const std::byte* p, int64_t n, double* out) {
 }
 
 uint8_t code_at(const std::byte* codes, int64_t i) {
-  const auto pair = load<uint8_t>(codes + i / 2);
+  const auto pair = load_as<uint8_t>(codes + i / 2);
   return i % 2 == 0 ? pair & 15 : pair >> 4;
 }
 
@@ -83,7 +76,7 @@ void decode_fp4_row(const Matrix& m, int64_t r, double* out) {
   const std::byte* codes = m.data + r * m.row_bytes();
   const std::byte* scales = m.scales + r * (m.cols / group);
   for (int64_t c = 0; c < m.cols; ++c) {
-    const auto s = load<uint8_t>(scales + c / group);
+    const auto s = load_as<uint8_t>(scales + c / group);
     const double scale =
         m.coding == Coding::kNvfp4 ? double{quant::decode_ue4m3(s)} * m.tensor_scale : std::ldexp(1.0, s - 127);
     out[c] = quant::decode_e2m1(code_at(codes, c)) * scale;
@@ -101,10 +94,6 @@ std::string canonical_name(std::string_view name) {
   for (const auto& [from, to] : kPrefixes)
     if (name.starts_with(from)) return std::string(to).append(name.substr(from.size()));
   return std::string(name);
-}
-
-int64_t ceil_div(int64_t a, int64_t b) {
-  return (a + b - 1) / b;
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
 // Expected failures are values: Result<T> holds a T or an Error with a fault class and a growing context.
-// One place (cli/main.cpp, later the server) maps the fault to an exit code or an HTTP status.
+// The fault becomes an exit code in command/ending.h, and an HTTP status in server/protocol/api_error.h.
 #pragma once
 
 #include <fmt/format.h>

@@ -125,7 +125,7 @@ Value filter_select(Interpreter& in, const Value& v, Parameters& p) {
   return Value::iterator(in.budget(), std::make_shared<SelectIterator>(in, v, p.rest(), kKeep, kByAttribute));
 }
 
-constexpr Named<FilterFn> kFilters[] = {
+constexpr Named<FilterFn> kLazyFilters[] = {
     {"map", filter_map},
     {"reject", filter_select<false, false>},
     {"rejectattr", filter_select<false, true>},
@@ -136,7 +136,7 @@ constexpr Named<FilterFn> kFilters[] = {
 }  // namespace
 
 std::span<const Named<FilterFn>> lazy_filters() {
-  return kFilters;
+  return kLazyFilters;
 }
 
 }  // namespace quire::jinja

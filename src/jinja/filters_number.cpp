@@ -106,7 +106,7 @@ Value filter_length(Interpreter&, const Value& v, Parameters& p) {
   return Value::integer(length(v));
 }
 
-constexpr Named<FilterFn> kFilters[] = {
+constexpr Named<FilterFn> kNumberFilters[] = {
     {"abs", filter_abs},   {"attr", filter_attr},       {"count", filter_length},
     {"d", filter_default}, {"default", filter_default}, {"float", filter_float},
     {"int", filter_int},   {"length", filter_length},   {"round", filter_round},
@@ -115,7 +115,7 @@ constexpr Named<FilterFn> kFilters[] = {
 }  // namespace
 
 std::span<const Named<FilterFn>> number_filters() {
-  return kFilters;
+  return kNumberFilters;
 }
 
 }  // namespace quire::jinja

@@ -277,7 +277,7 @@ Value filter_items(Interpreter& in, const Value& v, Parameters& p) {
   return Value::iterator(in.budget(), iterate_vector(in.budget(), std::move(pairs)));
 }
 
-constexpr Named<FilterFn> kFilters[] = {
+constexpr Named<FilterFn> kSequenceFilters[] = {
     {"batch", filter_batch},        {"dictsort", filter_dictsort}, {"first", filter_first},
     {"groupby", filter_groupby},    {"items", filter_items},       {"join", filter_join},
     {"last", filter_last},          {"list", filter_list},         {"max", filter_extreme<true>},
@@ -288,7 +288,7 @@ constexpr Named<FilterFn> kFilters[] = {
 }  // namespace
 
 std::span<const Named<FilterFn>> sequence_filters() {
-  return kFilters;
+  return kSequenceFilters;
 }
 
 }  // namespace quire::jinja

@@ -245,7 +245,7 @@ Value filter_tojson(Interpreter& in, const Value& v, Parameters& p) {
   return Value::string(in.budget(), own ? std::move(text) : Text::from_outside(std::move(text.bytes)));
 }
 
-constexpr Named<FilterFn> kFilters[] = {
+constexpr Named<FilterFn> kTextFilters[] = {
     {"capitalize", change_case<utf8::capitalize>},
     {"center", filter_center},
     {"e", filter_escape},
@@ -269,7 +269,7 @@ constexpr Named<FilterFn> kFilters[] = {
 }  // namespace
 
 std::span<const Named<FilterFn>> text_filters() {
-  return kFilters;
+  return kTextFilters;
 }
 
 }  // namespace quire::jinja

@@ -14,7 +14,7 @@
 namespace quire::cli {
 namespace {
 
-struct Options {
+struct PerplexityOptions {
   ModelOptions model;
   KvCacheOption kv_cache;
   RopeFlags rope;
@@ -24,7 +24,7 @@ struct Options {
   bool generated = false;
 };
 
-Status run(const Options& o) {
+Status run(const PerplexityOptions& o) {
   QUIRE_CHECKED(o.cut.check());
   QUIRE_TRY(const Device device, o.model.checked_device());
   QUIRE_TRY(const KernelChoice kernels, o.model.parsed_kernels());
@@ -85,7 +85,7 @@ Result<TextScore> score_text(Scorer& scorer, std::span<const TokenId> tokens, co
 }
 
 Action add_perplexity(Flags& flags) {
-  auto o = std::make_shared<Options>();
+  auto o = std::make_shared<PerplexityOptions>();
   o->model.add(flags);
   o->kv_cache.add(flags);
   o->rope.add(flags);

@@ -12,11 +12,11 @@
 namespace quire::cli {
 namespace {
 
-struct Options : SynthOptions {
+struct SynthCommand : SynthOptions {
   std::string output;
 };
 
-Status synth(const Options& o) {
+Status synth(const SynthCommand& o) {
   QUIRE_TRY(const SynthModel model, SynthModel::choose(o));
   gguf::Writer w;
   QUIRE_CHECKED(model.declare(w));
@@ -40,7 +40,7 @@ Status synth(const Options& o) {
 }  // namespace
 
 Action add_synth(Flags& flags) {
-  auto o = std::make_shared<Options>();
+  auto o = std::make_shared<SynthCommand>();
   flags.add("-o,--output,OUTPUT FILE", &o->output, "File to write").required();
   flags.add("--preset", &o->preset, "Shapes: " + synth_presets());
   o->add(flags);

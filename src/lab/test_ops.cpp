@@ -7,7 +7,7 @@
 namespace quire::cli {
 namespace {
 
-struct Options : conformance::Options {
+struct TestOpsOptions : conformance::Options {
   bool list = false, verbose = false;
   std::string device = "cpu";
   int gpu_number = 0;
@@ -29,7 +29,7 @@ void print(std::string_view op, const conformance::Suite& suite) {
   (void)flush_output();
 }
 
-Status run(Options o) {
+Status run(TestOpsOptions o) {
   if (o.list) {
     for (const OperatorInfo& op : operators()) print_out("{}\n", op.name);
     return {};
@@ -63,7 +63,7 @@ Status run(Options o) {
 }  // namespace
 
 Action add_test_ops(Flags& flags) {
-  auto o = std::make_shared<Options>();
+  auto o = std::make_shared<TestOpsOptions>();
   flags.add("--op", &o->op, "only this operator (see --list)");
   flags.add("--kernel", &o->kernel,
             "only this kernel of it: reference, avx2, avx512, amx, integer, ..., cuda, cuda_stream, ...");

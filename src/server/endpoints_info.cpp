@@ -102,7 +102,7 @@ ApiStatus Api::InfoRoutes::version(Api&, Call& call) {
 
 namespace {
 
-Json model_json(const ModelContext& m, const std::string& name) {
+Json openai_model(const ModelContext& m, const std::string& name) {
   return {{"id", name},          {"object", "model"}, {"created", m.created()},
           {"owned_by", "quire"}, {"root", m.name()},  {"max_model_len", m.context()}};
 }
@@ -111,7 +111,7 @@ Json model_json(const ModelContext& m, const std::string& name) {
 
 ApiStatus Api::InfoRoutes::models(Api&, Call& call) {
   Json data = Json::array();
-  for (const std::string& name : call.loaded.model->names()) data.push_back(model_json(*call.loaded.model, name));
+  for (const std::string& name : call.loaded.model->names()) data.push_back(openai_model(*call.loaded.model, name));
   answer(call, {{"object", "list"}, {"data", std::move(data)}});
   return {};
 }
@@ -119,7 +119,7 @@ ApiStatus Api::InfoRoutes::models(Api&, Call& call) {
 ApiStatus Api::InfoRoutes::model(Api&, Call& call) {
   const std::string name = percent_decoded(canonical_path(call.request.path).substr(sizeof "/v1/models/" - 1));
   QUIRE_CHECKED(call.loaded.model->check_name(name));
-  answer(call, model_json(*call.loaded.model, name));
+  answer(call, openai_model(*call.loaded.model, name));
   return {};
 }
 

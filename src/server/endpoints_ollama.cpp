@@ -93,7 +93,7 @@ std::string created_text(const ModelContext& m) {
                      utc.tm_hour, utc.tm_min, utc.tm_sec);
 }
 
-Json model_json(const ModelContext& m, const std::string& name) {
+Json ollama_model(const ModelContext& m, const std::string& name) {
   return {{"name", name},
           {"model", name},
           {"modified_at", created_text(m)},
@@ -118,14 +118,14 @@ ApiStatus Api::OllamaRoutes::version(Api&, Call& call) {
 
 ApiStatus Api::OllamaRoutes::tags(Api&, Call& call) {
   Json models = Json::array();
-  for (const std::string& name : call.loaded.model->names()) models.push_back(model_json(*call.loaded.model, name));
+  for (const std::string& name : call.loaded.model->names()) models.push_back(ollama_model(*call.loaded.model, name));
   answer(call, {{"models", std::move(models)}});
   return {};
 }
 
 ApiStatus Api::OllamaRoutes::ps(Api&, Call& call) {
   const ModelContext& m = *call.loaded.model;
-  Json running = model_json(m, m.name());
+  Json running = ollama_model(m, m.name());
   running.erase("modified_at");
   running["expires_at"] = "9999-12-31T23:59:59Z";  // it stays as long as the server
   running["size_vram"] = running["size"];

@@ -270,7 +270,7 @@ TEST(CacheStorage, WindowsMayLieApart) {
 // All kinds at once, in the order of the list.
 TEST(CacheStorage, DeclaresItsPools) {
   CacheShape s;
-  EXPECT_EQ(s.pools(), (CachePools{{.name = "kv", .to_host = true}})) << "always there";
+  EXPECT_EQ(s.pools(), (CachePools{{.name = "kv"}})) << "always there";
   s.add_attention(1, 4, 32, 1000);
   s.add_attention(3, 4, 32, 100);
   s.delta = {.layers = 2,
@@ -287,7 +287,6 @@ TEST(CacheStorage, DeclaresItsPools) {
   EXPECT_EQ(pools[1].bytes, 3 * pools[2].bytes);
   EXPECT_EQ(pools[2].name, "window_1000");
   EXPECT_EQ(pools[2].window, 1000);
-  EXPECT_FALSE(pools[2].to_host);
   EXPECT_EQ(pools[3].name, "state");
   EXPECT_EQ(block_pools(pools), 3);
   EXPECT_EQ(state_pool(pools), 3);

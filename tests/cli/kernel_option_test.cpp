@@ -6,17 +6,17 @@
 namespace quire::test {
 namespace {
 
-const std::string kModel = QUIRE_SOURCE_DIR "/models/demo-dense-nvfp4.gguf";
+const std::string kDense = QUIRE_SOURCE_DIR "/models/demo-dense-nvfp4.gguf";
 
 class KernelOption : public ProgramTest {
  protected:
   Outcome run(const std::string& options) const {
-    return quire("run -m " + kModel + " --tokens 1,2,3 -n 3 --ignore-eos " + options);
+    return quire("run -m " + kDense + " --tokens 1,2,3 -n 3 --ignore-eos " + options);
   }
 };
 
 TEST_F(KernelOption, RefusesWhatCannotBe) {
-  const std::string run = "run -m " + kModel + " -p x -n 1 ";
+  const std::string run = "run -m " + kDense + " -p x -n 1 ";
   expect_refused(run + "--kernel linear", "write it as operator=kernel");
   expect_refused(run + "--kernel lniear=avx2", "there is no operator lniear");
   expect_refused(run + "--kernel linear=fast", "operator linear has no kernel fast");

@@ -6,13 +6,13 @@
 namespace quire::test {
 namespace {
 
-const std::string kModel = QUIRE_SOURCE_DIR "/models/demo-dense-nvfp4.gguf";
+const std::string kModelFile = QUIRE_SOURCE_DIR "/models/demo-dense-nvfp4.gguf";
 const std::string kText = QUIRE_SOURCE_DIR "/tests/data/golden/ppl.txt";
 
 class KvCacheOption : public ProgramTest {};
 
 TEST_F(KvCacheOption, RefusesWhatItDoesNotKnow) {
-  const std::string model = " -m " + kModel + " --kv-cache-dtype q8_0";
+  const std::string model = " -m " + kModelFile + " --kv-cache-dtype q8_0";
   const std::string message = "--kv-cache-dtype q8_0: must be auto, bf16 or fp8";
   expect_refused("run -p x -n 1" + model, message);
   expect_refused("serve" + model, message);
@@ -20,14 +20,15 @@ TEST_F(KvCacheOption, RefusesWhatItDoesNotKnow) {
   expect_refused("bench-batch" + model, message);
   expect_refused("perplexity -f " + kText + model, message);
   expect_refused("eval -f " + kText + model, message);
-  expect_refused("compare " + kModel + " " + kModel + " -f " + kText + " --kv-cache-dtype q8_0", message);
-  expect_refused("compare " + kModel + " -f " + kText + " --save-logits x --kv-cache-dtype fp8",
+  expect_refused("compare " + kModelFile + " " + kModelFile + " -f " + kText + " --kv-cache-dtype q8_0", message);
+  expect_refused("compare " + kModelFile + " -f " + kText + " --save-logits x --kv-cache-dtype fp8",
                  "--kv-cache-dtype is for the model that is judged, and there is only a reference");
 }
 
 TEST_F(KvCacheOption, TheFingerprintSaysIt) {
   const auto run = [&](const std::string& type) {
-    const Outcome o = quire("run -m " + kModel + " --tokens 1,2,3 -n 3 --ignore-eos --json --kv-cache-dtype " + type);
+    const Outcome o =
+        quire("run -m " + kModelFile + " --tokens 1,2,3 -n 3 --ignore-eos --json --kv-cache-dtype " + type);
     EXPECT_EQ(o.code, 0) << o.err;
     return nlohmann::json::parse(o.out);
   };
@@ -40,7 +41,7 @@ TEST_F(KvCacheOption, TheFingerprintSaysIt) {
 // Of the model that is judged: against itself it differs, by little.
 TEST_F(KvCacheOption, CompareMeasuresIt) {
   const auto kl = [&](const std::string& type) {
-    const Outcome o = quire("compare " + kModel + " " + kModel + " -f " + kText +
+    const Outcome o = quire("compare " + kModelFile + " " + kModelFile + " -f " + kText +
                             " --window 128 --max-windows 1 --json --kv-cache-dtype " + type);
     EXPECT_EQ(o.code, 0) << o.err;
     return nlohmann::json::parse(o.out).at("mean_kl").get<double>();

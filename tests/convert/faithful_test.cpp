@@ -21,11 +21,6 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 
-std::string refusal(const json& document) {
-  const Result<convert::HfConfig> c = convert::read_hf_config(document);
-  return c.ok() ? "accepted" : c.error().message;
-}
-
 std::string conversion_error(const HfFolder& folder) {
   const auto s = convert::convert({.folder = folder.path(), .output = folder.path("m.gguf")});
   EXPECT_FALSE(std::filesystem::exists(folder.path("m.gguf")));

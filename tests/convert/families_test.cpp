@@ -14,11 +14,6 @@ using nlohmann::json;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-std::string refusal(const json& document) {
-  const Result<convert::HfConfig> c = convert::read_hf_config(document);
-  return c.ok() ? "accepted" : c.error().message;
-}
-
 TEST(Mistral, EndsItsContextAtTheWindow) {
   json document = hf_config(model("tiny-mistral"));
   document["sliding_window"] = 512;

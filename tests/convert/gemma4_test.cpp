@@ -15,11 +15,6 @@ using nlohmann::json;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-std::string refusal(const json& document) {
-  const Result<convert::HfConfig> c = convert::read_hf_config(document);
-  return c.ok() ? "accepted" : c.error().message;
-}
-
 // As config.json of the large models has it, less what the class has defaults for.
 json large() {
   const json text = {{"hidden_size", 2816},

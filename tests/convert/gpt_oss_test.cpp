@@ -47,11 +47,6 @@ json published() {
           {"vocab_size", 201088}};
 }
 
-std::string refusal(const json& document) {
-  const Result<convert::HfConfig> c = convert::read_hf_config(document);
-  return c.ok() ? "accepted" : c.error().message;
-}
-
 TEST(GptOss, ReadsThePublishedConfig) {
   const convert::HfConfig c = config_of(published());
   EXPECT_EQ(c.row->name, "gpt-oss");

@@ -20,6 +20,12 @@ inline convert::HfConfig config_of(const nlohmann::json& document) {
   return std::move(c).value();
 }
 
+// What is said of a config that is refused, or "accepted".
+inline std::string refusal(const nlohmann::json& document) {
+  const Result<convert::HfConfig> c = convert::read_hf_config(document);
+  return c.ok() ? "accepted" : c.error().message;
+}
+
 inline gguf::File converted(const HfFolder& folder, convert::ConvertSummary* summary = nullptr) {
   Result<convert::ConvertSummary> s = convert::convert({.folder = folder.path(), .output = folder.path("m.gguf")});
   QUIRE_CHECK(s.ok(), "{}", s.error().message);

@@ -32,15 +32,15 @@ TEST(CostsFile, IsReadAsItWasWritten) {
   EXPECT_EQ(read->costs.stream_rows, 12);
 }
 
-std::string refusal(std::string json) {
-  const auto read = cli::parse_costs(json, "costs.json");
+std::string refusal(const std::string& text) {
+  const auto read = cli::parse_costs(text, "costs.json");
   return read.ok() ? "taken" : read.error().message;
 }
 std::string edited(std::string_view from, std::string_view to) {
-  std::string json = cli::costs_json(example());
-  const size_t at = json.find(from);
+  std::string text = cli::costs_json(example());
+  const size_t at = text.find(from);
   EXPECT_NE(at, std::string::npos) << from;
-  return refusal(at == std::string::npos ? json : json.replace(at, from.size(), to));
+  return refusal(at == std::string::npos ? text : text.replace(at, from.size(), to));
 }
 
 TEST(CostsFile, SaysWhatIsWrongAndWhere) {

@@ -22,7 +22,7 @@ std::string announce(std::string_view path, size_t length, std::string_view head
 
 constexpr char kJson[] = "Content-Type: application/json\r\n";
 
-DemoServer::Options with_keys() {
+DemoServer::Options two_keys() {
   DemoServer::Options o;
   o.api.keys = std::move(server::KeyRing::parse("correct-key\n")).value();
   return o;
@@ -38,7 +38,7 @@ int64_t resident_bytes() {
 }
 
 TEST(Admission, JudgesByHeadersAlone) {
-  DemoServer s(with_keys());
+  DemoServer s(two_keys());
   struct Case {
     int status;
     std::string request, code;
@@ -98,7 +98,7 @@ TEST(Admission, GetHasNoBody) {
 }
 
 TEST(Admission, RefusedConnectionsServeOn) {
-  DemoServer s(with_keys());
+  DemoServer s(two_keys());
   Client client(s.port());
   client.send(get("/v1/models"));
   EXPECT_EQ(client.receive(20).status, 401);
@@ -110,7 +110,7 @@ TEST(Admission, RefusedConnectionsServeOn) {
 
 // Who has no key announces as much as it likes and sends it, too: nothing of it is kept.
 TEST(Admission, BodiesWithoutKeysTakeNoMemory) {
-  DemoServer s(with_keys());
+  DemoServer s(two_keys());
   constexpr int kClients = 200;
   const std::string piece(size_t{1} << 20, ' ');
   std::vector<std::unique_ptr<Client>> clients;

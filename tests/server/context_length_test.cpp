@@ -15,7 +15,7 @@ using testing::HasSubstr;
 using testing::Not;
 using testing::StartsWith;
 
-constexpr int kContext = 256;
+constexpr int kShortContext = 256;
 
 std::string words(int count) {
   std::string text;
@@ -28,7 +28,7 @@ class ContextLength : public testing::Test {
   ContextLength() {
     DemoServer::Options o;
     o.service = service_;
-    o.context = kContext;
+    o.context = kShortContext;
     server_.emplace(std::move(o));
   }
   Reply send(std::string_view path, const Json& body) {
@@ -68,7 +68,7 @@ TEST_F(ContextLength, EveryRouteOfOpenAiSaysItInItsWords) {
       EXPECT_THAT(r.error(),
                   StartsWith(fmt::format("This model's maximum context length is {} tokens. However, your {} "
                                          "resulted in ",
-                                         kContext, what)))
+                                         kShortContext, what)))
           << path;
       EXPECT_THAT(r.error(), HasSubstr(fmt::format(" tokens. Please reduce the length of the {}.", what))) << path;
       EXPECT_EQ(r.json()["error"]["code"], "context_length_exceeded") << path;
@@ -79,7 +79,7 @@ TEST_F(ContextLength, EveryRouteOfOpenAiSaysItInItsWords) {
                                      {"/v1/rerank", {{"query", text}, {"documents", {"a"}}}}}) {
       const Reply r = send(path, body);
       EXPECT_EQ(r.status, 400) << path;
-      EXPECT_THAT(r.error(), HasSubstr(fmt::format("maximum context length is {} tokens", kContext))) << path;
+      EXPECT_THAT(r.error(), HasSubstr(fmt::format("maximum context length is {} tokens", kShortContext))) << path;
       EXPECT_EQ(r.json()["error"]["code"], "context_length_exceeded") << path;
     }
   }
@@ -98,7 +98,7 @@ TEST_F(ContextLength, EveryRouteOfOpenAiSaysItInItsWords) {
 TEST_F(ContextLength, TheNumbersAreTrue) {
   const Json messages = Json::array({question(words(100))});
   const int tokens = count(messages);
-  ASSERT_GT(tokens, kContext);
+  ASSERT_GT(tokens, kShortContext);
   EXPECT_THAT(send("/v1/chat/completions", {{"messages", messages}}).error(),
               HasSubstr(fmt::format("your messages resulted in {} tokens.", tokens)));
   EXPECT_EQ(send("/v1/messages", {{"messages", messages}, {"max_tokens", 1000}}).error(),
@@ -174,11 +174,11 @@ TEST_F(ContextLength, OllamaLeavesOutTheOldestTurns) {
   EXPECT_THAT(left, Not(HasSubstr(fmt::format("question {}?", dropped / 2 - 1))));
   EXPECT_THAT(left, Not(HasSubstr(fmt::format("answer {}.", dropped / 2 - 1))));
   const Request request = service_->requests().back();
-  EXPECT_GE(request.max_tokens, kContext / 4);
+  EXPECT_GE(request.max_tokens, kShortContext / 4);
   // One turn more would have been too much.
   Json longer = Json::array({messages[0]});
   for (size_t i = dropped - 1; i < messages.size(); ++i) longer.push_back(messages[i]);
-  EXPECT_GT(count(longer), kContext - kContext / 4);
+  EXPECT_GT(count(longer), kShortContext - kShortContext / 4);
 
   const Reply refused =
       send("/api/chat", {{"model", "demo"}, {"messages", messages}, {"stream", false}, {"truncate", false}});

@@ -1,7 +1,8 @@
-// docs/server.md says of parameters and routes what their rows say.
+// The documents and the page say of parameters and routes what their rows say.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <map>
 #include <regex>
 #include <set>
 
@@ -28,6 +29,24 @@ TEST(Documents, HaveALineForEachSamplingField) {
                 HasSubstr(fmt::format("\n| `{}`{} | both | {}. {}", field.name, also, field.must_be(), field.help)))
         << field.name;
   }
+}
+
+TEST(Documents, ThePageLetsNobodyTypeWhatIsRefused) {
+  const std::string page = read_whole_file(QUIRE_SOURCE_DIR "/src/server/page/page.html");
+  static const std::regex kInput("<input type=\"number\"([^>]*) data-setting=\"([a-z_]+)\">");
+  std::map<std::string, std::string> ranges;  // by name: ` min="0" max="1"`
+  for (std::sregex_iterator input(page.begin(), page.end(), kInput), none; input != none; ++input)
+    ranges[(*input)[2]] = (*input)[1];
+  int found = 0;
+  for (const SamplingField& field : kSamplingFields) {
+    const auto at = ranges.find(std::string(field.name));
+    if (at == ranges.end()) continue;
+    const std::string least = fmt::format(" min=\"{}\"", field.minus_one_is_zero ? -1 : field.low),
+                      most = field.high < kAnyCount ? fmt::format(" max=\"{}\"", field.high) : "";
+    EXPECT_THAT(at->second, testing::StartsWith(least + most + " step=")) << field.name;
+    ++found;
+  }
+  EXPECT_GE(found, 7) << "the page's inputs were not found";
 }
 
 // The routes of the table: `GET /health`, `/ping` has the method of the one before. What stands in capitals is a name

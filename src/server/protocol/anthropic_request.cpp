@@ -42,9 +42,9 @@ ApiResult<Json> text_parts(Json& content, const std::string& where, IgnoredField
   return parts;
 }
 
-class Reader {
+class MessagesReader {
  public:
-  Reader(Fields& fields, ChatBody& chat) : fields_(fields), chat_(chat) {}
+  MessagesReader(Fields& fields, ChatBody& chat) : fields_(fields), chat_(chat) {}
 
   ApiStatus system();
   ApiStatus messages();
@@ -64,7 +64,7 @@ class Reader {
   ChatBody& chat_;
 };
 
-ApiStatus Reader::system() {
+ApiStatus MessagesReader::system() {
   Json* system = fields_.take("system");
   if (system == nullptr) return {};
   QUIRE_TRY(Json parts, text_parts(*system, "system", fields_.ignored()));
@@ -72,7 +72,7 @@ ApiStatus Reader::system() {
   return {};
 }
 
-ApiStatus Reader::messages() {
+ApiStatus MessagesReader::messages() {
   Json* all = fields_.take("messages");
   if (all == nullptr) return bad_field("messages", "missing_parameter", "'messages' is missing");
   if (!all->is_array()) return wrong_type("messages", "an array", *all);
@@ -86,7 +86,7 @@ ApiStatus Reader::messages() {
   return {};
 }
 
-ApiStatus Reader::message(Json& m, const std::string& where) {
+ApiStatus MessagesReader::message(Json& m, const std::string& where) {
   if (!m.is_object()) return wrong_type(where, "an object", m);
   Json* content = member(m, "content");
   if (content == nullptr) return bad_field(where + ".content", "missing_parameter", "'{}.content' is missing", where);
@@ -108,7 +108,7 @@ ApiStatus Reader::message(Json& m, const std::string& where) {
 }
 
 // The results of tools are messages of their own.
-ApiStatus Reader::user(Json& blocks, const std::string& where) {
+ApiStatus MessagesReader::user(Json& blocks, const std::string& where) {
   Json parts = Json::array();
   const auto flush = [&] {
     if (!parts.empty()) chat_.add_message("user")["content"] = std::exchange(parts, Json::array());
@@ -130,7 +130,7 @@ ApiStatus Reader::user(Json& blocks, const std::string& where) {
   return {};
 }
 
-ApiStatus Reader::tool_result(Json& block, const std::string& where) {
+ApiStatus MessagesReader::tool_result(Json& block, const std::string& where) {
   Json parts = Json::array();
   if (Json* content = member(block, "content")) {
     QUIRE_TRY(parts, text_parts(*content, where + ".content", fields_.ignored()));
@@ -144,7 +144,7 @@ ApiStatus Reader::tool_result(Json& block, const std::string& where) {
   return {};
 }
 
-ApiStatus Reader::assistant_block(Json& block, const std::string& where, Json& message) {
+ApiStatus MessagesReader::assistant_block(Json& block, const std::string& where, Json& message) {
   const std::string type = type_of(block);
   if (type == "redacted_thinking") return {};  // nobody can read it
   if (type == "tool_use") {
@@ -168,7 +168,7 @@ ApiStatus Reader::assistant_block(Json& block, const std::string& where, Json& m
   return {};
 }
 
-ApiStatus Reader::assistant(Json& blocks, const std::string& where) {
+ApiStatus MessagesReader::assistant(Json& blocks, const std::string& where) {
   Json& message = chat_.add_message("assistant");
   for (size_t i = 0; i < blocks.size(); ++i) {
     const std::string name = fmt::format("{}[{}]", where, i);
@@ -178,7 +178,7 @@ ApiStatus Reader::assistant(Json& blocks, const std::string& where) {
   return {};
 }
 
-ApiStatus Reader::tools(const RequestLimits&) {
+ApiStatus MessagesReader::tools(const RequestLimits&) {
   Json* tools = fields_.take("tools");
   if (tools == nullptr) return {};
   if (!tools->is_array()) return wrong_type("tools", "an array", *tools);
@@ -197,7 +197,7 @@ ApiStatus Reader::tools(const RequestLimits&) {
   return {};
 }
 
-ApiStatus Reader::tool_choice() {
+ApiStatus MessagesReader::tool_choice() {
   Json* choice = fields_.take_object("tool_choice");
   if (choice == nullptr) return {};
   const std::string type = type_of(*choice);
@@ -216,7 +216,7 @@ ApiStatus Reader::tool_choice() {
 }
 
 // {"type": "json_schema", "schema": ...}, which is always enforced there.
-void Reader::output_format(Json& format) {
+void MessagesReader::output_format(Json& format) {
   chat_.set("response_format", type_of(format) == "json_schema"
                                    ? Json{{"type", "json_schema"},
                                           {"json_schema", {{"strict", true}, {"schema", std::move(format["schema"])}}}}
@@ -224,7 +224,7 @@ void Reader::output_format(Json& format) {
 }
 
 // A template's switch: on, off, or how much.
-ApiStatus Reader::thinking(const RequestLimits& limits) {
+ApiStatus MessagesReader::thinking(const RequestLimits& limits) {
   Json* thinking = fields_.take_object("thinking");
   Json* config = fields_.take_object("output_config");
   Json effort;
@@ -245,7 +245,7 @@ ApiResult<ChatRequest> parse_anthropic_request(JsonDocument body, const RequestL
   IgnoredFields ignored{.strict = limits.strict_parameters};
   Fields f(*body, ignored);
   ChatBody chat(f);
-  Reader reader(f, chat);
+  MessagesReader reader(f, chat);
   QUIRE_CHECKED(reader.system());
   QUIRE_CHECKED(reader.messages());
   QUIRE_CHECKED(reader.tools(limits));

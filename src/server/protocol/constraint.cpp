@@ -5,9 +5,9 @@
 namespace quire::server {
 namespace {
 
-class Reader {
+class ConstraintReader {
  public:
-  Reader(Fields& f, size_t max_bytes) : f_(f), max_bytes_(max_bytes) {}
+  ConstraintReader(Fields& f, size_t max_bytes) : f_(f), max_bytes_(max_bytes) {}
 
   std::optional<AskedForm> read() {
     response_format();
@@ -156,7 +156,7 @@ class Reader {
 }  // namespace
 
 std::optional<AskedForm> read_form(Fields& f, size_t max_bytes) {
-  return Reader(f, max_bytes).read();
+  return ConstraintReader(f, max_bytes).read();
 }
 
 }  // namespace quire::server

@@ -57,9 +57,9 @@ std::string words_for(std::string_view what) {
   return fmt::format("[{} left out: this model reads text only]", what);
 }
 
-class Reader {
+class PartReader {
  public:
-  Reader(std::string where, IgnoredFields& ignored) : where_(std::move(where)), ignored_(ignored) {}
+  PartReader(std::string where, IgnoredFields& ignored) : where_(std::move(where)), ignored_(ignored) {}
 
   // A part of another kind than a plain text.
   std::string other(const Json& part, const std::string& type) {
@@ -156,7 +156,7 @@ ApiResult<PartText> read_part_text(Json& part, const std::string& where, Ignored
                        text->member);
   }
   const size_t before = ignored.left_out_count;
-  PartText read{Reader(where, ignored).other(part, type), text != std::end(kTexts)};
+  PartText read{PartReader(where, ignored).other(part, type), text != std::end(kTexts)};
   if (ignored.strict && ignored.left_out_count > before) return text_only(where, type);
   return read;
 }

@@ -33,9 +33,9 @@ ApiResult<Json> content_parts(Json& content, const std::string& where, IgnoredFi
   return parts;
 }
 
-class Reader {
+class ResponsesReader {
  public:
-  Reader(Fields& fields, ChatBody& chat, ResponsesEcho& echo) : fields_(fields), chat_(chat), echo_(echo) {}
+  ResponsesReader(Fields& fields, ChatBody& chat, ResponsesEcho& echo) : fields_(fields), chat_(chat), echo_(echo) {}
   ApiStatus input(Json& earlier);
   void include();
   ApiStatus tools();
@@ -59,7 +59,7 @@ class Reader {
 
 // What of the answer's details is wanted: log-probabilities of its text, beside which there are as many alternatives as
 // "top_logprobs" says.
-void Reader::include() {
+void ResponsesReader::include() {
   constexpr std::string_view kLogprobs = "message.output_text.logprobs";
   std::vector<std::string> wanted;
   fields_.texts("include", wanted, 64, 256);
@@ -69,7 +69,7 @@ void Reader::include() {
   chat_.pass({"top_logprobs"});
 }
 
-ApiStatus Reader::input(Json& earlier) {
+ApiStatus ResponsesReader::input(Json& earlier) {
   std::string instructions;
   fields_.text("instructions", instructions, SIZE_MAX);
   echo_.fields["instructions"] = instructions.empty() ? Json() : Json(instructions);
@@ -89,7 +89,7 @@ ApiStatus Reader::input(Json& earlier) {
   return {};
 }
 
-ApiStatus Reader::item(Json& item, const std::string& where) {
+ApiStatus ResponsesReader::item(Json& item, const std::string& where) {
   if (!item.is_object()) return wrong_type(where, "an object", item);
   const std::string type = text_at(item, "type");
   if (type.empty() || type == "message") return message(item, where);
@@ -110,13 +110,13 @@ ApiStatus Reader::item(Json& item, const std::string& where) {
 }
 
 // The assistant's turn that is being put together: reasoning, text and calls are items of their own here.
-Json& Reader::assistant() {
+Json& ResponsesReader::assistant() {
   Json& all = chat_.messages();
   if (!all.empty() && all.back()["role"] == "assistant") return all.back();
   return chat_.add_message("assistant");
 }
 
-ApiStatus Reader::message(Json& item, const std::string& where) {
+ApiStatus ResponsesReader::message(Json& item, const std::string& where) {
   const std::string role = text_at(item, "role");
   if (role.empty()) return bad_field(where + ".role", "missing_parameter", "'{}.role' is missing", where);
   QUIRE_TRY(Json parts, content_parts(item["content"], where + ".content", fields_.ignored()));
@@ -131,7 +131,7 @@ ApiStatus Reader::message(Json& item, const std::string& where) {
   return {};
 }
 
-void Reader::call(Json& item, bool custom) {
+void ResponsesReader::call(Json& item, bool custom) {
   Json arguments = custom ? Json{{"input", text_at(item, "input")}} : Json(text_at(item, "arguments"));
   assistant()["tool_calls"].push_back(
       {{"id", text_at(item, "call_id")},
@@ -139,7 +139,7 @@ void Reader::call(Json& item, bool custom) {
        {"function", {{"name", text_at(item, "name")}, {"arguments", std::move(arguments)}}}});
 }
 
-ApiStatus Reader::output(Json& item, const std::string& where) {
+ApiStatus ResponsesReader::output(Json& item, const std::string& where) {
   QUIRE_TRY(Json parts, content_parts(item["output"], where + ".output", fields_.ignored()));
   if (parts.empty()) parts.push_back(text_part(""));
   Json& message = chat_.add_message("tool");
@@ -149,7 +149,7 @@ ApiStatus Reader::output(Json& item, const std::string& where) {
 }
 
 // Its text, or the summary where that is all there is.
-void Reader::reasoning(Json& item) {
+void ResponsesReader::reasoning(Json& item) {
   std::string text;
   for (const char* member : {"content", "summary"}) {
     const auto parts = item.find(member);
@@ -163,7 +163,7 @@ void Reader::reasoning(Json& item) {
   (fresh ? turn : chat_.add_message("assistant"))["reasoning_content"] = std::move(text);
 }
 
-ApiStatus Reader::tool(Json& tool, const std::string& where, int depth) {
+ApiStatus ResponsesReader::tool(Json& tool, const std::string& where, int depth) {
   if (!tool.is_object()) return wrong_type(where, "an object", tool);
   const std::string type = text_at(tool, "type");
   const auto take = [&](const char* name) { return tool.contains(name) ? std::move(tool[name]) : Json(); };
@@ -184,7 +184,7 @@ ApiStatus Reader::tool(Json& tool, const std::string& where, int depth) {
   return {};
 }
 
-ApiStatus Reader::tools() {
+ApiStatus ResponsesReader::tools() {
   Json* tools = fields_.take("tools");
   echo_.fields["tools"] = tools == nullptr ? Json::array() : *tools;
   if (tools == nullptr) return {};
@@ -193,7 +193,7 @@ ApiStatus Reader::tools() {
   return {};
 }
 
-ApiStatus Reader::tool_choice() {
+ApiStatus ResponsesReader::tool_choice() {
   const Json* choice = fields_.take("tool_choice");
   echo_.fields["tool_choice"] = choice == nullptr ? Json("auto") : *choice;
   if (choice == nullptr || *choice == "auto") return {};
@@ -205,7 +205,7 @@ ApiStatus Reader::tool_choice() {
 }
 
 // As a chat completion has it: the name, the schema and "strict" stand in an object of their own there.
-void Reader::text_format(const Json& format) {
+void ResponsesReader::text_format(const Json& format) {
   echo_.fields["text"]["format"] = format;
   if (text_at(format, "type") != "json_schema") return chat_.set("response_format", format);
   Json inner = format;
@@ -213,7 +213,7 @@ void Reader::text_format(const Json& format) {
   chat_.set("response_format", {{"type", "json_schema"}, {"json_schema", std::move(inner)}});
 }
 
-ApiStatus Reader::text_and_reasoning(const RequestLimits& limits) {
+ApiStatus ResponsesReader::text_and_reasoning(const RequestLimits& limits) {
   Json* text = fields_.take_object("text");
   echo_.fields["text"] = {{"format", {{"type", "text"}}}};
   if (text != nullptr) {
@@ -255,7 +255,7 @@ ApiResult<ResponsesRequest> parse_responses_request(JsonDocument body, const Req
   echo_fields(*body, echo.fields);
   Fields f(*body, ignored);
   ChatBody chat(f);
-  Reader reader(f, chat, echo);
+  ResponsesReader reader(f, chat, echo);
   QUIRE_CHECKED(reader.input(*earlier));
   QUIRE_CHECKED(reader.tools());
   QUIRE_CHECKED(reader.tool_choice());

@@ -5,11 +5,6 @@
 namespace quire::server {
 namespace {
 
-constexpr size_t kMaxName = 256, kMaxKey = 256;
-
-bool is_white(char c) {
-  return c == ' ' || c == '\t' || c == '\r' || c == '\n';
-}
 bool is_literal(char c) {
   return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || c == 'E' || c == '+' || c == '-' || c == '.';
 }

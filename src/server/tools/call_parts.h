@@ -11,6 +11,14 @@
 
 namespace quire::server {
 
+constexpr size_t kMaxName = 256, kMaxKey = 256;  // bytes that the name of a function, or of a parameter, may have
+constexpr std::string_view kFunctionEnd = "</function>";
+
+// White space of JSON.
+constexpr bool is_white(char c) {
+  return c == ' ' || c == '\t' || c == '\r' || c == '\n';
+}
+
 enum class Progress {
   kMore,
   kDone,  // with this byte

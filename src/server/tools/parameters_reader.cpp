@@ -3,13 +3,8 @@
 namespace quire::server {
 namespace {
 
-constexpr size_t kMaxKey = 256, kMaxGap = 64;  // bytes; of white space between two tags
-constexpr std::string_view kParameter = "<parameter=", kParameterEnd = "</parameter>", kEnd = "</function>",
-                           kOuterEnd = "</tool_call>";
-
-bool is_white(char c) {
-  return c == ' ' || c == '\t' || c == '\r' || c == '\n';
-}
+constexpr size_t kMaxGap = 64;  // bytes of white space between two tags
+constexpr std::string_view kParameter = "<parameter=", kParameterEnd = "</parameter>", kOuterEnd = "</tool_call>";
 
 // What a text that may end a value is.
 struct Ending {
@@ -34,10 +29,10 @@ Ending followed_by(std::string_view rest, std::initializer_list<std::string_view
 // a value may hold the tags: models write about them, too.
 Ending ending_of(std::string_view held) {
   if (held.starts_with('\n')) held.remove_prefix(1);
-  if (kParameterEnd.starts_with(held) || kEnd.starts_with(held)) return {Ending::kPerhaps};
+  if (kParameterEnd.starts_with(held) || kFunctionEnd.starts_with(held)) return {Ending::kPerhaps};
   if (held.starts_with(kParameterEnd))
-    return followed_by(held.substr(kParameterEnd.size()), {kParameter, kEnd, kOuterEnd});
-  if (held.starts_with(kEnd)) return followed_by(held.substr(kEnd.size()), {kOuterEnd});
+    return followed_by(held.substr(kParameterEnd.size()), {kParameter, kFunctionEnd, kOuterEnd});
+  if (held.starts_with(kFunctionEnd)) return followed_by(held.substr(kFunctionEnd.size()), {kOuterEnd});
   return {};
 }
 
@@ -50,7 +45,7 @@ Progress ParametersReader::between(char c, CallEvents& events) {
     return feed(c, events);
   }
   held_ += c;
-  for (const std::string_view m : {kParameter, kEnd, kOuterEnd}) {
+  for (const std::string_view m : {kParameter, kFunctionEnd, kOuterEnd}) {
     if (held_ == m) return at_marker(m, events);
     if (m.starts_with(held_)) return Progress::kMore;
   }
@@ -152,7 +147,7 @@ bool ParametersReader::finish(CallEvents& events) {
   if (state_ == State::kValue) {
     std::string_view held = held_;
     if (held.starts_with('\n')) held.remove_prefix(1);
-    if (!held.starts_with(kParameterEnd) && !held.starts_with(kEnd)) return false;
+    if (!held.starts_with(kParameterEnd) && !held.starts_with(kFunctionEnd)) return false;
     end_value(events);
   } else if (state_ != State::kBetween) {
     return false;

@@ -9,14 +9,9 @@ namespace {
 using Kind = AnswerEvent::Kind;
 using Events = std::vector<AnswerEvent>;
 
-constexpr size_t kMaxName = 256;
-constexpr std::string_view kFunctionTag = "<function=", kFunctionEnd = "</function>", kArgumentsTag = "[ARGS]",
-                           kCallId = "[CALL_ID]";
+constexpr std::string_view kFunctionTag = "<function=", kArgumentsTag = "[ARGS]", kCallId = "[CALL_ID]";
 constexpr CallTrigger kBare = {"", "", {.object = true, .known_only = true}};
 
-bool is_white(char c) {
-  return c == ' ' || c == '\t' || c == '\r' || c == '\n';
-}
 bool is_name(char c) {
   return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_' || c == '-' ||
          c == '.' || c == ':';

@@ -12,7 +12,7 @@ namespace {
 using Kind = AnswerEvent::Kind;
 
 // The text that a custom tool's only argument has.
-std::string input_of(const std::string& arguments) {
+std::string free_input_of(const std::string& arguments) {
   const ApiResult<JsonDocument> parsed = parse_json(arguments);
   if (!parsed.ok() || !(*parsed)->is_object()) return arguments;
   const auto at = (*parsed)->find("input");
@@ -163,7 +163,7 @@ class ResponsesWriter : public AnswerWriter {
             {"status", std::string(status)},
             {"call_id", call_id_},
             {"name", name_},
-            {custom_ ? "input" : "arguments", custom_ && !arguments.empty() ? input_of(arguments) : arguments}};
+            {custom_ ? "input" : "arguments", custom_ && !arguments.empty() ? free_input_of(arguments) : arguments}};
   }
 
   std::string take(const AnswerEvent& e) {
@@ -230,8 +230,8 @@ class ResponsesWriter : public AnswerWriter {
 
   std::string end_arguments() {
     if (!custom_) return item_event("response.function_call_arguments.done", {{"name", name_}, {"arguments", text_}});
-    std::string out = item_event("response.custom_tool_call_input.delta", {{"delta", input_of(text_)}});
-    return out += item_event("response.custom_tool_call_input.done", {{"input", input_of(text_)}});
+    std::string out = item_event("response.custom_tool_call_input.delta", {{"delta", free_input_of(text_)}});
+    return out += item_event("response.custom_tool_call_input.done", {{"input", free_input_of(text_)}});
   }
 
   std::string end_item() {
