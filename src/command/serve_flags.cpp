@@ -121,8 +121,9 @@ void ServeFlags::add_http(Flags& flags) {
             "Threads that read requests and write answers");
   flags.add("--tokenizer-threads", &o.pool.threads, between(0, server::RequestPoolOptions::kMostThreads),
             "Threads for JSON, chat templates and tokenizing; 0: half as many as cores, from 2 to 4");
-  flags.add("--api-key-file FILE", &o.key_file,
-            "File or pipe with one key a line, # for comments; every route but /health needs one");
+  flags.add(
+      "--api-key-file FILE", &o.key_file,
+      "File or pipe with one key a line, # for comments; every route but /, /health, /ping and /api/version needs one");
   flags.add("--metrics-without-key", &o.metrics_without_key, "With keys: /metrics needs none");
   flags.add("!--no-ui,!--no-webui", &o.page, "No chat at / for browsers");
   flags.add("--allowed-origins,--cors-origins LIST", &o.allowed_origins,
@@ -152,7 +153,7 @@ void ServeFlags::add_limits(Flags& flags) {
             "Refuse requests with fields that this server does not know, instead of ignoring these");
   flags.add("--limits FILE", &limits_file,
             "JSON file with limits that few servers change: of connections, of one request, timeouts, "
-            "states of the prefix cache. docs/server.md lists them");
+            "states of the prefix cache. docs/server-limits.md lists them");
   flags.add("--responses-store-bytes", &o.responses.max_bytes,
             "Of responses that clients may go on from or fetch, in memory; 0: none is kept");
   flags.add("--responses-store-time", &responses_time, between(0, kMostSeconds, "seconds"),
@@ -176,7 +177,7 @@ void ServeFlags::add(Flags& flags) {
   add_limits(flags);
   flags.footer(fmt::format(
       "Four APIs, of OpenAI (its Responses too), Anthropic and Ollama, and a page to chat at (/). All routes: "
-      "{}. See docs/server.md.",
+      "{}. See docs/server.md and docs/server-api.md.",
       server::routes_text()));
 }
 

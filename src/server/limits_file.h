@@ -1,5 +1,5 @@
 // The limits of a server that few operators change, from a file (`quire serve --limits FILE`): those of connections, of
-// one request, and of the prefix cache's states. docs/server.md has the table, which is made from limits().
+// one request, and of the prefix cache's states. docs/server-limits.md has the table, which is made from limits().
 #pragma once
 
 #include <chrono>

@@ -63,16 +63,17 @@ TEST(OptionsTable, HelpNamesEveryChoice) {
 class OptionsProgram : public ProgramTest {};
 
 TEST_F(OptionsProgram, DocumentsShowWhatTheProgramTakes) {
-  const std::string document = read_whole_file(std::string(QUIRE_SOURCE_DIR) + "/docs/server.md");
-  for (const std::string name : {"serve", "limits"}) {
+  const std::pair<std::string, std::string> kTables[] = {{"serve", "server.md"}, {"limits", "server-limits.md"}};
+  for (const auto& [name, page] : kTables) {
+    const std::string document = read_whole_file(std::string(QUIRE_SOURCE_DIR) + "/docs/" + page);
     const Outcome table = quire("options " + name);
     ASSERT_EQ(table.code, 0) << table.err;
     const std::string begin = "<!-- quire options " + name + " -->\n";
     const size_t at = document.find(begin);
-    ASSERT_NE(at, std::string::npos);
+    ASSERT_NE(at, std::string::npos) << page;
     const size_t from = at + begin.size(), end = document.find("<!-- end -->", from);
     EXPECT_EQ(document.substr(from, end - from), table.out)
-        << "docs/server.md differs; tools/update_docs.py writes the tables anew";
+        << "docs/" << page << " differs; tools/update_docs.py writes the tables anew";
   }
 }
 

@@ -1,4 +1,4 @@
-// The documents and the page say of parameters and routes what their rows say.
+// docs/server-api.md and the page say of parameters and routes what their rows say.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -17,12 +17,12 @@ namespace {
 using server::Api;
 using testing::HasSubstr;
 
-std::string server_page() {
-  return read_whole_file(QUIRE_SOURCE_DIR "/docs/server.md");
+std::string api_page() {
+  return read_whole_file(QUIRE_SOURCE_DIR "/docs/server-api.md");
 }
 
 TEST(Documents, HaveALineForEachSamplingField) {
-  const std::string page = server_page();
+  const std::string page = api_page();
   for (const SamplingField& field : kSamplingFields) {
     const std::string also = field.also.empty() ? "" : fmt::format(" (also `{}`)", field.also);
     EXPECT_THAT(page,
@@ -52,7 +52,7 @@ TEST(Documents, ThePageLetsNobodyTypeWhatIsRefused) {
 // The routes of the table: `GET /health`, `/ping` has the method of the one before. What stands in capitals is a name
 // that a client gives.
 std::set<std::string> documented_routes() {
-  const std::string page = server_page();
+  const std::string page = api_page();
   const size_t begin = page.find("|---|", page.find("## Routes")), end = page.find("\n\n", begin);
   static const std::regex kCell("\n\\| ([^|]*) \\|"), kRoute("`([A-Z]* ?)(/[^A-Z`]*)[^`]*`");
   const std::string table = page.substr(begin, end - begin);

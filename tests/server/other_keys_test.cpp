@@ -81,7 +81,8 @@ Seen what_bob_sees(const std::vector<Ask>& asks, const std::string& model) {
   o.model = model;
   o.max_sequences = 4;
   o.api.keys = std::move(server::KeyRing::parse("key-of-alice\nkey-of-bob\n")).value();
-  // Room for everything: what has to make room depends on how much there is, which is no secret (docs/server.md).
+  // Room for everything: what has to make room depends on how much there is, which is no secret
+  // (docs/server-limits.md).
   o.engine = [](EngineOptions& e) {
     e.kv_tokens = 32768;
     e.state_checkpoints = 200;

@@ -1,4 +1,5 @@
-// How prompts of the world begin alike, and how much of them is found: the numbers of the table in docs/server.md.
+// How prompts of the world begin alike, and how much of them is found: the numbers of the table in
+// docs/server-limits.md.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-// Which rows the CUDA kernel of `embed` decodes. No CUDA headers: whoever batch slots a table on a GPU asks, too.
+// Which rows the CUDA kernel of `embed` decodes. No CUDA headers: whoever places a table on a GPU asks, too.
 #pragma once
 
 #include "core/dtype.h"
