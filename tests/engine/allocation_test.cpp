@@ -6,12 +6,10 @@
 #include <new>
 #include <random>
 
-#include "engine/engine.h"
-#include "support/golden.h"
-#include "support/tiny_models.h"
+#include "engine/engine_rig.h"
 
 namespace {
-std::atomic<bool> counting{false};
+std::atomic<bool> counting_allocations{false};
 std::atomic<int64_t> allocations{0};
 // The thread that delivers: texts and listeners may take memory.
 thread_local bool exempt = false;
@@ -19,7 +17,8 @@ thread_local bool exempt = false;
 
 // This program counts what it allocates. (Not inlined: GCC 12 then warns of a new that does not match its delete.)
 [[gnu::noinline]] void* operator new(size_t size, const std::nothrow_t&) noexcept {
-  if (counting.load(std::memory_order_relaxed) && !exempt) allocations.fetch_add(1, std::memory_order_relaxed);
+  if (counting_allocations.load(std::memory_order_relaxed) && !exempt)
+    allocations.fetch_add(1, std::memory_order_relaxed);
   return std::malloc(size);
 }
 [[gnu::noinline]] void* operator new(size_t size) {
@@ -46,7 +45,7 @@ void serve_without_allocating(const ModelPtr& model, int depth, bool share_and_s
   o.prefix_cache = share_and_swap;
   o.swap_bytes = o.prefix_host_bytes = share_and_swap ? int64_t{1} << 20 : 0;
   if (share_and_swap) o.state_checkpoints = 4;
-  const auto engine = std::move(Engine::create(model, o)).value();
+  const auto engine = make_engine(model, o);
   std::mt19937_64 rng(5);
   const auto number = [&](int64_t lo, int64_t hi) { return std::uniform_int_distribution<int64_t>(lo, hi)(rng); };
   std::vector<RequestId> ids;
@@ -66,9 +65,9 @@ void serve_without_allocating(const ModelPtr& model, int depth, bool share_and_s
   for (int i = 0; i < 200; ++i) engine->step();  // lists grow to their sizes
   const int64_t before = engine->stats().steps;
   allocations = 0;
-  counting = true;
+  counting_allocations = true;
   for (int i = 0; i < 1100; ++i) engine->step();
-  counting = false;
+  counting_allocations = false;
   EXPECT_GE(engine->stats().steps - before, 1000);
   EXPECT_EQ(allocations.load(), 0) << "in " << engine->stats().steps - before << " steps";
   EXPECT_EQ(engine->stats().prefix_hits > 0, share_and_swap);
@@ -78,13 +77,10 @@ void serve_without_allocating(const ModelPtr& model, int depth, bool share_and_s
 }
 
 TEST(Allocations, AThousandMixedStepsMakeNone) {
-  for (const TinyModel& m : tiny_models()) {
-    if (m.name != "tiny-qwen35moe") continue;
-    const ModelPtr model = load_or_die(TinyModelFile(m).path());
-    for (const bool share_and_swap : {false, true}) {
-      serve_without_allocating(model, 1, share_and_swap);
-      serve_without_allocating(model, 2, share_and_swap);
-    }
+  const ModelPtr model = tiny("tiny-qwen35moe");
+  for (const bool share_and_swap : {false, true}) {
+    serve_without_allocating(model, 1, share_and_swap);
+    serve_without_allocating(model, 2, share_and_swap);
   }
 }
 

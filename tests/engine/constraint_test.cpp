@@ -1,15 +1,11 @@
 // Constrained answers: they obey, each is the same alone and among others, and what cannot go on ends alone.
 #include <gtest/gtest.h>
 
-#include <deque>
-#include <map>
-#include <random>
 #include <regex>
 #include <thread>
 
 #include "engine/constraints.h"
-#include "engine/engine.h"
-#include "engine/tiny_prompts.h"
+#include "engine/engine_rig.h"
 #include "server/protocol/json.h"
 #include "support/failing_backend.h"
 #include "support/seeds.h"
@@ -19,58 +15,29 @@ namespace {
 
 using namespace std::chrono_literals;
 
-struct Heard {
-  std::vector<TokenId> tokens;
-  std::vector<float> logprobs;
-  std::string text;
-  FinishReason finish = FinishReason::kNone;
-  std::string error;
-};
-
-void hear(Heard& h, const TokenEvent& e) {
-  if (const auto* const t = e.as<TokenEvent::Token>()) h.tokens.push_back(t->id), h.logprobs.push_back(t->logprob);
-  h.text += e.text();
-  h.finish = e.finish();
-  if (e.error() != nullptr) h.error = e.error()->message;
-}
-
-EngineOptions options() {
-  return {.threads = 2, .context = 400, .max_sequences = 6, .max_batch_tokens = 128, .kv_tokens = 1600};
-}
-
-std::vector<Heard> play(const ModelPtr& model, const EngineOptions& o, const std::vector<Request>& requests) {
-  const auto engine = Engine::create(model, o).value();
-  std::deque<Heard> heard(requests.size());
-  for (size_t i = 0; i < requests.size(); ++i) {
-    engine->submit(requests[i], [&h = heard[i]](const TokenEvent& e) { hear(h, e); }).value();
-    engine->step();
-  }
-  while (engine->busy()) engine->step();
-  EXPECT_TRUE(engine->check().ok());
-  return {heard.begin(), heard.end()};
-}
-
-Heard run(const ModelPtr& model, Request r) {
-  return play(model, options(), {std::move(r)}).front();
-}
-
-Request request(int32_t seed, std::shared_ptr<const Constraint> constraint, int64_t max_tokens = 120) {
-  Request r;
-  r.prompt = tokens(20 + seed % 50, seed % 4);
-  r.max_tokens = max_tokens;
-  r.sampling.seed = static_cast<uint64_t>(seed);
-  r.sampling.temperature = seed % 3 == 0 ? 0.0f : 1.0f;
-  if (seed % 4 == 1) r.sampling.top_p = 0.9f;
-  if (seed % 5 == 1) r.sampling.repetition_penalty = 1.2f;
-  r.sampling.logprobs = 0;
-  r.constraint = std::move(constraint);
-  return r;
-}
-
 class Constraints : public testing::Test {
  protected:
   void SetUp() override {
     if (!has_grammars()) GTEST_SKIP() << "built without XGrammar";
+  }
+  // One of them arrives before each step.
+  std::vector<Heard> together(const EngineOptions& o, const std::vector<Request>& requests) const {
+    std::vector<Arrival> script;
+    for (const Request& r : requests) script.push_back({.request = r, .arrives = std::ssize(script)});
+    return play(*make_engine(model_, o), script);
+  }
+  Heard run(Request r) const { return hear_one(*make_engine(model_, six_sequences()), std::move(r)); }
+  static Request request(int32_t seed, std::shared_ptr<const Constraint> constraint, int64_t max_tokens = 120) {
+    Request r;
+    r.prompt = tokens(20 + seed % 50, seed % 4);
+    r.max_tokens = max_tokens;
+    r.sampling.seed = static_cast<uint64_t>(seed);
+    r.sampling.temperature = seed % 3 == 0 ? 0.0f : 1.0f;
+    if (seed % 4 == 1) r.sampling.top_p = 0.9f;
+    if (seed % 5 == 1) r.sampling.repetition_penalty = 1.2f;
+    r.sampling.logprobs = 0;
+    r.constraint = std::move(constraint);
+    return r;
   }
   ModelPtr model_ = tiny("tiny-qwen35moe");
 };
@@ -83,24 +50,24 @@ TEST_F(Constraints, EachAnswerIsTheSameAloneAndAmongOthers) {
     for (int i = 0; i < 24; ++i)
       requests.push_back(request(seed * 100 + i, i % 4 == 3 ? nullptr : all[static_cast<size_t>(i) % all.size()], 60));
     std::vector<Heard> alone;
-    for (const Request& r : requests) alone.push_back(run(model_, r));
+    for (const Request& r : requests) alone.push_back(run(r));
     for (const int depth : {1, 2})
       for (const bool drafts : {false, true}) {
-        EngineOptions o = options();
+        EngineOptions o = six_sequences();
         o.depth = depth;
         o.kv_tokens = 480;
         o.swap_bytes = int64_t{1} << 24;
         o.prefix_cache = true;
         o.state_checkpoints = 4;
         if (!drafts) o.speculative.mode = Speculative::kOff;
-        const std::vector<Heard> together = play(model_, o, requests);
+        const std::vector<Heard> among = together(o, requests);
         for (size_t i = 0; i < alone.size(); ++i) {
           SCOPED_TRACE(fmt::format("seed {}, depth {}, drafts {}, request {}", seed, depth, drafts, i));
-          EXPECT_EQ(alone[i].tokens, together[i].tokens);
-          EXPECT_EQ(alone[i].logprobs, together[i].logprobs);
-          EXPECT_EQ(alone[i].text, together[i].text);
-          EXPECT_EQ(alone[i].finish, together[i].finish);
-          EXPECT_NE(alone[i].finish, FinishReason::kError) << alone[i].error;
+          EXPECT_EQ(alone[i].tokens, among[i].tokens);
+          EXPECT_EQ(alone[i].logprobs, among[i].logprobs);
+          EXPECT_EQ(alone[i].text, among[i].text);
+          EXPECT_EQ(alone[i].finish, among[i].finish);
+          EXPECT_NE(alone[i].finish, FinishReason::kError) << alone[i].message();
         }
       }
   }
@@ -111,7 +78,7 @@ TEST_F(Constraints, AnswersObey) {
   const auto pattern = constraint_of(model_, {GrammarKind::kRegex, "(ab|cd){2,9}[0-9]+"});
   int ended = 0;
   for (int seed = 0; seed < 10; ++seed) {
-    const Heard h = run(model_, request(seed, person, 300));
+    const Heard h = run(request(seed, person, 300));
     if (h.finish == FinishReason::kStop) {
       const server::Json json = server::Json::parse(h.text, nullptr, false);
       ASSERT_TRUE(json.is_object()) << h.text;
@@ -120,7 +87,7 @@ TEST_F(Constraints, AnswersObey) {
       EXPECT_EQ(json.size(), 3u);
       ++ended;
     }
-    const Heard text = run(model_, request(seed, pattern, 300));
+    const Heard text = run(request(seed, pattern, 300));
     if (text.finish == FinishReason::kStop) {
       EXPECT_TRUE(std::regex_match(text.text, std::regex("(ab|cd){2,9}[0-9]+"))) << text.text;
     }
@@ -129,7 +96,7 @@ TEST_F(Constraints, AnswersObey) {
 }
 
 TEST_F(Constraints, MaxTokensCutsAStructure) {
-  const Heard h = run(model_, request(1, constraint_of(model_, {GrammarKind::kJsonSchema, kPersonSchema}), 5));
+  const Heard h = run(request(1, constraint_of(model_, {GrammarKind::kJsonSchema, kPersonSchema}), 5));
   EXPECT_EQ(h.finish, FinishReason::kLength);
   EXPECT_EQ(h.tokens.size(), 5u);
   EXPECT_TRUE(h.text.starts_with("{")) << h.text;
@@ -139,7 +106,7 @@ TEST_F(Constraints, ACompleteTextEndsWhateverElseIsSaid) {
   Request r = request(2, constraint_of(model_, {GrammarKind::kRegex, "yes"}));
   r.min_tokens = 50;
   r.ignore_eos = true;
-  const Heard h = run(model_, r);
+  const Heard h = run(r);
   EXPECT_EQ(h.finish, FinishReason::kStop);
   EXPECT_TRUE(h.text.starts_with("yes")) << h.text;
 }
@@ -148,16 +115,16 @@ TEST_F(Constraints, WhereNothingIsPossibleTheRequestAloneEnds) {
   Constraint c = *constraint_of(model_, {GrammarKind::kRegex, "[a-c]{30}"});
   c.allowed.assign(static_cast<size_t>(mask_words(model_->model->config().vocab)), 0u);
   const std::vector<Request> both = {request(1, std::make_shared<const Constraint>(c)), request(2, nullptr)};
-  const std::vector<Heard> heard = play(model_, options(), both);
+  const std::vector<Heard> heard = together(six_sequences(), both);
   EXPECT_EQ(heard[0].finish, FinishReason::kError);
-  EXPECT_NE(heard[0].error.find("no token is possible"), std::string::npos) << heard[0].error;
-  EXPECT_EQ(heard[1].tokens, run(model_, both[1]).tokens);
+  EXPECT_NE(heard[0].message().find("no token is possible"), std::string::npos) << heard[0].message();
+  EXPECT_EQ(heard[1].tokens, run(both[1]).tokens);
 }
 
 TEST_F(Constraints, AGrammarBeginsBehindAText) {
   int begun = 0;
   for (int seed = 0; seed < 12; ++seed) {
-    const Heard h = run(model_, request(seed, constraint_of(model_, {GrammarKind::kRegex, "[a-z]{5}!"}, "e")));
+    const Heard h = run(request(seed, constraint_of(model_, {GrammarKind::kRegex, "[a-z]{5}!"}, "e")));
     const size_t at = h.text.find('e');
     if (at == std::string::npos || h.finish != FinishReason::kStop) continue;
     ++begun;
@@ -169,8 +136,8 @@ TEST_F(Constraints, AGrammarBeginsBehindAText) {
 TEST_F(Constraints, TokensAreAllowedAndWordsAreBad) {
   const auto all = all_constraints(model_);
   for (int seed = 0; seed < 6; ++seed) {
-    for (const TokenId t : run(model_, request(seed, all[all.size() - 2])).tokens) EXPECT_EQ(t % 2, 0);
-    const std::vector<TokenId> free = run(model_, request(seed, all.back())).tokens;
+    for (const TokenId t : run(request(seed, all[all.size() - 2])).tokens) EXPECT_EQ(t % 2, 0);
+    const std::vector<TokenId> free = run(request(seed, all.back())).tokens;
     for (size_t i = 0; i < free.size(); ++i) {
       EXPECT_FALSE(free[i] >= 40 && free[i] < 100);
       if (i > 0 && free[i] >= 100) {
@@ -181,15 +148,11 @@ TEST_F(Constraints, TokensAreAllowedAndWordsAreBad) {
 }
 
 TEST_F(Constraints, ForcedTokensAreDraftsThatAreRight) {
-  EngineOptions o = options();
+  EngineOptions o = six_sequences();
   o.speculative = {.mode = Speculative::kLookup, .tokens = 7, .adaptive = false};
-  const auto engine = Engine::create(model_, o).value();
-  Heard h;
+  const auto engine = make_engine(model_, o);
   const std::string text = "this text has no choice at all, wherever one looks";
-  engine
-      ->submit(request(3, constraint_of(model_, {GrammarKind::kRegex, text})), [&](const TokenEvent& e) { hear(h, e); })
-      .value();
-  while (engine->busy()) engine->step();
+  const Heard h = hear_one(*engine, request(3, constraint_of(model_, {GrammarKind::kRegex, text})));
   EXPECT_EQ(h.text, text);
   const StepStats s = engine->stats();
   EXPECT_GT(s.drafts_accepted, 10);
@@ -199,7 +162,7 @@ TEST_F(Constraints, ForcedTokensAreDraftsThatAreRight) {
 // Masks that take longer than the pass of one step at least, on however busy a machine.
 TEST_F(Constraints, StepsThatWaitForMasksAreCounted) {
   const auto slow = failing_backend({.step = -1, .before_masks = [] { std::this_thread::sleep_for(20ms); }});
-  const auto engine = Engine::create(model_, options(), slow).value();
+  const auto engine = make_engine(model_, six_sequences(), slow);
   const auto wait_count = [&](std::shared_ptr<const Constraint> constraint) {
     engine->submit(request(3, std::move(constraint), 40), [](const TokenEvent&) {}).value();
     while (engine->busy()) engine->step();

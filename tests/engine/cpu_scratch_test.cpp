@@ -4,9 +4,8 @@
 #include <random>
 
 #include "engine/cpu_device.h"
+#include "engine/engine_rig.h"
 #include "engine/step_backend.h"
-#include "support/golden.h"
-#include "support/tiny_models.h"
 
 namespace quire::test {
 namespace {
@@ -40,22 +39,18 @@ int64_t scratch_of_random_step(StepBackend& b, int64_t context, std::mt19937_64&
 TEST(CpuScratch, NoStepTakesMoreThanTheLargest) {
   std::mt19937_64 rng(20261123);
   for (const std::string name : {"tiny-qwen3", "tiny-qwen3moe", "tiny-qwen35", "tiny-qwen35moe"}) {
-    for (const TinyModel& m : tiny_models()) {
-      if (m.name != name) continue;
-      const ModelPtr model = load_or_die(TinyModelFile(m).path());
-      for (const KvCacheType kv : {KvCacheType::kAuto, KvCacheType::kFp8})
-        for (const auto [threads, sequences, rows] :
-             {std::array{1, 40, 300}, {5, 3, 64}, {16, 40, 2048}, {2, 1, 512}}) {
-          EngineOptions o{.threads = threads, .context = 512, .max_sequences = sequences, .max_batch_tokens = rows};
-          o.kv_cache = kv;
-          o.arithmetic = threads == 2 ? Arithmetic::kLatency : Arithmetic::kThroughput;
-          const EnginePlan plan = resolve(o, model->model->config()).value();
-          const auto backend = StepBackend::create(model, plan, std::make_unique<CpuDevice>(model, plan)).value();
-          for (int i = 0; i < 60; ++i)
-            ASSERT_LE(scratch_of_random_step(*backend, plan.context, rng), backend->largest_scratch())
-                << name << ", " << threads << " threads, " << sequences << " sequences, step " << i;
-        }
-    }
+    const ModelPtr model = tiny(name);
+    for (const KvCacheType kv : {KvCacheType::kAuto, KvCacheType::kFp8})
+      for (const auto [threads, sequences, rows] : {std::array{1, 40, 300}, {5, 3, 64}, {16, 40, 2048}, {2, 1, 512}}) {
+        EngineOptions o{.threads = threads, .context = 512, .max_sequences = sequences, .max_batch_tokens = rows};
+        o.kv_cache = kv;
+        o.arithmetic = threads == 2 ? Arithmetic::kLatency : Arithmetic::kThroughput;
+        const EnginePlan plan = resolve(o, model->model->config()).value();
+        const auto backend = StepBackend::create(model, plan, std::make_unique<CpuDevice>(model, plan)).value();
+        for (int i = 0; i < 60; ++i)
+          ASSERT_LE(scratch_of_random_step(*backend, plan.context, rng), backend->largest_scratch())
+              << name << ", " << threads << " threads, " << sequences << " sequences, step " << i;
+      }
   }
 }
 

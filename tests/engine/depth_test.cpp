@@ -2,34 +2,18 @@
 // cancelled when.
 #include <gtest/gtest.h>
 
-#include <deque>
 #include <random>
 
-#include "engine/engine.h"
+#include "engine/engine_rig.h"
 #include "ops/attention/parts.h"
-#include "support/golden.h"
 #include "support/protected_backend.h"
 #include "support/sanitizers.h"
-#include "support/tiny_models.h"
 
 namespace quire::test {
 namespace {
 
-struct Heard {
-  std::vector<TokenId> tokens;
-  std::string text;
-  FinishReason finish = FinishReason::kNone;
-  int ends = 0;
-};
-
-ModelPtr tiny(const std::string& name) {
-  for (const TinyModel& m : tiny_models())
-    if (m.name == name) return load_or_die(TinyModelFile(m).path());
-  fatal(__FILE__, __LINE__, name);
-}
-
 // A request of every kind: greedy and drawn, penalised, with biases and stop texts.
-Request random_request(std::mt19937_64& rng) {
+Request random_plain_request(std::mt19937_64& rng) {
   const auto number = [&](int64_t lo, int64_t hi) { return std::uniform_int_distribution<int64_t>(lo, hi)(rng); };
   Request r;
   r.prompt.edit().resize(static_cast<size_t>(number(1, number(0, 5) == 0 ? 300 : 30)));
@@ -46,50 +30,21 @@ Request random_request(std::mt19937_64& rng) {
   return r;
 }
 
-struct Script {
-  std::vector<Request> requests;
-  std::vector<int64_t> arrives, cancelled;  // before this step; -1: never
-};
-
-Script make_script(uint64_t seed, int count) {
+std::vector<Arrival> depth_script(uint64_t seed, int count) {
   std::mt19937_64 rng(seed);
-  Script s;
+  std::vector<Arrival> s;
   int64_t step = 0;
   for (int i = 0; i < count; ++i) {
-    s.requests.push_back(random_request(rng));
-    s.arrives.push_back(step += std::uniform_int_distribution<int64_t>(0, 6)(rng));
-    s.cancelled.push_back(rng() % 5 == 0 ? step + static_cast<int64_t>(rng() % 20) : -1);
+    Request r = random_plain_request(rng);
+    step += std::uniform_int_distribution<int64_t>(0, 6)(rng);
+    const int64_t cancelled = rng() % 5 == 0 ? step + static_cast<int64_t>(rng() % 20) : -1;
+    s.push_back({std::move(r), step, cancelled});
   }
   return s;
 }
 
-std::vector<Heard> play(Engine& engine, const Script& script, int64_t& steps) {
-  std::deque<Heard> heard(script.requests.size());
-  std::vector<RequestId> ids(script.requests.size());
-  size_t arrived = 0;
-  for (int64_t step = 0; arrived < ids.size() || engine.busy(); ++step, ++steps) {
-    for (; arrived < ids.size() && script.arrives[arrived] <= step; ++arrived) {
-      Heard& h = heard[arrived];
-      ids[arrived] = engine
-                         .submit(script.requests[arrived],
-                                 [&h](const TokenEvent& e) {
-                                   if (e.token() >= 0) h.tokens.push_back(e.token());
-                                   h.text += e.text();
-                                   h.finish = e.finish();
-                                   h.ends += e.finish() != FinishReason::kNone;
-                                 })
-                         .value();
-    }
-    for (size_t i = 0; i < arrived; ++i)
-      if (script.cancelled[i] == step) engine.cancel(ids[i]);
-    engine.step();
-    const Status books = engine.check();
-    EXPECT_TRUE(books.ok()) << books.error().message;
-  }
-  return {heard.begin(), heard.end()};
-}
-
-void compare(const Script& script, const std::vector<Heard>& one, const std::vector<Heard>& two) {
+void expect_same_texts(const std::vector<Arrival>& script, const std::vector<Heard>& one,
+                       const std::vector<Heard>& two) {
   for (size_t i = 0; i < one.size(); ++i) {
     SCOPED_TRACE(i);
     EXPECT_EQ(one[i].ends, 1);
@@ -102,14 +57,14 @@ void compare(const Script& script, const std::vector<Heard>& one, const std::vec
       continue;
     }
     // When a cancel arrives depends on how far planning is; what was heard until then does not.
-    EXPECT_GE(script.cancelled[i], 0);
+    EXPECT_GE(script[i].cancelled, 0);
     const size_t both = std::min(one[i].tokens.size(), two[i].tokens.size());
     EXPECT_TRUE(
         std::equal(one[i].tokens.begin(), one[i].tokens.begin() + static_cast<int64_t>(both), two[i].tokens.begin()));
   }
 }
 
-EngineOptions options(int depth) {
+EngineOptions five_sequences(int depth) {
   return {.threads = 2, .context = 400, .max_sequences = 5, .max_batch_tokens = 128, .kv_tokens = 640, .depth = depth};
 }
 
@@ -119,10 +74,10 @@ TEST(Depth, TwoStepsUnderWayGiveTheSameTexts) {
     const ModelPtr model = tiny(name);
     int64_t steps = 0;
     for (const uint64_t seed : {1, 2, 3}) {
-      const Script script = make_script(seed, kSlow ? 40 : 570);
-      const auto one = std::move(Engine::create(model, options(1))).value();
-      const auto two = std::move(Engine::create(model, options(2))).value();
-      compare(script, play(*one, script, steps), play(*two, script, steps));
+      const std::vector<Arrival> script = depth_script(seed, kSlow ? 40 : 570);
+      const auto one = make_engine(model, five_sequences(1));
+      const auto two = make_engine(model, five_sequences(2));
+      expect_same_texts(script, play(*one, script, &steps), play(*two, script, &steps));
     }
     EXPECT_GT(steps, kSlow ? 500 : 10000);
   }
@@ -133,18 +88,17 @@ TEST(Depth, SequencesThatTakeTurnsGiveTheSameTexts) {
   for (const char* name : {"tiny-qwen35moe", "tiny-llama"}) {
     SCOPED_TRACE(name);
     const ModelPtr model = tiny(name);
-    const Script script = make_script(11, kSlow ? 30 : 200);
-    int64_t steps = 0, most = 0;
-    const auto plain = std::move(Engine::create(model, options(1))).value();
-    const std::vector<Heard> wanted = play(*plain, script, steps);
+    const std::vector<Arrival> script = depth_script(11, kSlow ? 30 : 200);
+    const auto plain = make_engine(model, five_sequences(1));
+    const std::vector<Heard> wanted = play(*plain, script);
     for (const bool drafts : {false, true}) {
-      EngineOptions o = options(2);
+      EngineOptions o = five_sequences(2);
       o.decode_parts = 2 * attention_parts(o.context);
       if (drafts) o.speculative.mode = Speculative::kLookup;
-      const auto turns = std::move(Engine::create(model, o)).value();
+      const auto turns = make_engine(model, o);
       int64_t skipped = 0;
       turns->observe_steps([&](const StepRecord& r) { skipped += r.skipped; });
-      compare(script, wanted, play(*turns, script, most));
+      expect_same_texts(script, wanted, play(*turns, script));
       EXPECT_GT(skipped, 0) << "nobody had to wait";
     }
   }
@@ -154,11 +108,10 @@ TEST(Depth, SequencesThatTakeTurnsGiveTheSameTexts) {
 TEST(Depth, NobodyElseTouchesTheBackendsMemory) {
   const ModelPtr model = tiny("tiny-qwen35moe");
   for (const int depth : {1, 2}) {
-    const Script script = make_script(7, 60);
-    int64_t steps = 0;
-    const auto plain = std::move(Engine::create(model, options(1))).value();
-    const auto guarded = std::move(Engine::create(model, options(depth), make_protected_backend)).value();
-    compare(script, play(*plain, script, steps), play(*guarded, script, steps));
+    const std::vector<Arrival> script = depth_script(7, 60);
+    const auto plain = make_engine(model, five_sequences(1));
+    const auto guarded = make_engine(model, five_sequences(depth), make_protected_backend);
+    expect_same_texts(script, play(*plain, script), play(*guarded, script));
   }
 }
 
@@ -168,7 +121,7 @@ TEST(DepthDeathTest, TheGuardedMemoryCannotBeRead) {
   EXPECT_EXIT(
       {
         const ModelPtr model = tiny("tiny-qwen35moe");
-        const EnginePlan resolved = std::move(resolve(options(1), model->model->config())).value();
+        const EnginePlan resolved = std::move(resolve(five_sequences(1), model->model->config())).value();
         const auto backend = std::move(make_protected_backend(model, resolved)).value();
         read_protected(*backend);
         std::exit(0);

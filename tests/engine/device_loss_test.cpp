@@ -5,44 +5,17 @@
 #include <deque>
 #include <thread>
 
-#include "engine/engine.h"
+#include "engine/engine_rig.h"
 #include "support/failing_backend.h"
-#include "support/golden.h"
-#include "support/tiny_models.h"
 
 namespace quire::test {
 namespace {
 
 using testing::HasSubstr;
 
-struct Heard {
-  std::vector<TokenId> tokens;
-  std::optional<Error> error;
-  FinishReason finish = FinishReason::kNone;
-  int ends = 0;
-
-  Listener listener() {
-    return [this](const TokenEvent& e) {
-      if (e.token() >= 0) tokens.push_back(e.token());
-      if (e.finish() == FinishReason::kNone) return;
-      finish = e.finish();
-      error = e.as<TokenEvent::Ended>()->error;
-      ++ends;
-    };
-  }
-};
-
-ModelPtr tiny(const std::string& name) {
-  for (const TinyModel& m : tiny_models())
-    if (m.name == name) return load_or_die(TinyModelFile(m).path());
-  fatal(__FILE__, __LINE__, name);
-}
-
 class DeviceLoss : public testing::TestWithParam<int> {  // steps under way
  protected:
-  static void SetUpTestSuite() { model_ = new ModelPtr(tiny("tiny-qwen35moe")); }
-  static void TearDownTestSuite() { delete model_; }
-
+  static const ModelPtr& model() { return tiny("tiny-qwen35moe"); }
   static EngineOptions options(int32_t max_sequences = 2) {
     return {.threads = 2,
             .context = 256,
@@ -52,27 +25,22 @@ class DeviceLoss : public testing::TestWithParam<int> {  // steps under way
             .prefix_cache = true};
   }
   static std::unique_ptr<Engine> make(int step, int32_t max_sequences = 2) {
-    return std::move(Engine::create(*model_, options(max_sequences), failing_backend({.step = step}))).value();
+    return make_engine(model(), options(max_sequences), failing_backend({.step = step}));
   }
   static Request request(int64_t prompt, int64_t max_tokens = 40) {
-    Request r;
-    for (int64_t i = 0; i < prompt; ++i) r.prompt.edit().push_back(static_cast<TokenId>(40 + i % 90));
-    r.max_tokens = max_tokens;
-    r.ignore_eos = true;
-    return r;
+    std::vector<TokenId> tokens;
+    for (int64_t i = 0; i < prompt; ++i) tokens.push_back(static_cast<TokenId>(40 + i % 90));
+    return request_of(std::move(tokens), max_tokens);
   }
   static void expect_ended(const Heard& h) {
     EXPECT_EQ(h.ends, 1);
     EXPECT_EQ(h.finish, FinishReason::kError);
     ASSERT_TRUE(h.error);
     EXPECT_EQ(h.error->fault, Fault::kBug);
-    EXPECT_THAT(h.error->message, HasSubstr("the device is lost: the GPU computing a step: an illegal"));
-    EXPECT_EQ(h.error->message.find('\n'), std::string::npos);
+    EXPECT_THAT(h.message(), HasSubstr("the device is lost: the GPU computing a step: an illegal"));
+    EXPECT_EQ(h.message().find('\n'), std::string::npos);
   }
-
-  static ModelPtr* model_;
 };
-ModelPtr* DeviceLoss::model_ = nullptr;
 
 // In the first step, within prompts, among generated tokens: those that run, that wait for a place, and all later ones.
 TEST_P(DeviceLoss, EndsEveryRequestOnce) {
@@ -105,15 +73,12 @@ TEST_P(DeviceLoss, EndsEveryRequestOnce) {
 // A launch that the driver refuses is a mistake of ours: who runs hears of it, and the engine goes on, for those that
 // wait and for those that come later.
 TEST_P(DeviceLoss, AMistakeOfOursEndsTheStepAndNotTheEngine) {
-  Heard whole;
-  const auto sound = std::move(Engine::create(*model_, options())).value();
-  ASSERT_TRUE(sound->submit(request(150), whole.listener()).ok());
-  while (sound->busy()) sound->step();
+  const Heard whole = hear_one(*make_engine(model(), options()), request(150));
   for (const int step : {0, 1, 2, 3, 7}) {
     SCOPED_TRACE(step);
     Loss ours{.step = step, .lasting = false};
     ours.error = [] { return Error{Fault::kBug, "moe: few rows: invalid configuration argument"}; };
-    const auto engine = std::move(Engine::create(*model_, options(), failing_backend(ours))).value();
+    const auto engine = make_engine(model(), options(), failing_backend(ours));
     std::deque<Heard> heard(6);
     for (Heard& h : heard) ASSERT_TRUE(engine->submit(request(150), h.listener()).ok());
     int steps = 0;
@@ -129,7 +94,7 @@ TEST_P(DeviceLoss, AMistakeOfOursEndsTheStepAndNotTheEngine) {
         continue;
       }
       ++failed;
-      EXPECT_EQ(h.error->message, "internal error: moe: few rows: invalid configuration argument");
+      EXPECT_EQ(h.message(), "internal error: moe: few rows: invalid configuration argument");
     }
     EXPECT_GE(failed, 1);
     EXPECT_LE(failed, 2);  // as many as run at once
@@ -140,10 +105,9 @@ TEST_P(DeviceLoss, AMistakeOfOursEndsTheStepAndNotTheEngine) {
 
 // What had ended before has its answer, and what was heard before the loss is what is heard without one.
 TEST_P(DeviceLoss, TakesNothingBack) {
-  Heard whole, first, second;
-  const auto sound = make(1 << 20), lost = make(12);
-  ASSERT_TRUE(sound->submit(request(5), whole.listener()).ok());
-  while (sound->busy()) sound->step();
+  const Heard whole = hear_one(*make(1 << 20), request(5));
+  Heard first, second;
+  const auto lost = make(12);
   ASSERT_TRUE(lost->submit(request(5, 4), first.listener()).ok());
   ASSERT_TRUE(lost->submit(request(5), second.listener()).ok());
   while (lost->busy()) lost->step();

@@ -6,38 +6,16 @@
 #include <cstring>
 #include <deque>
 #include <limits>
-#include <map>
 #include <numeric>
 
-#include "engine/engine.h"
+#include "engine/engine_rig.h"
 #include "engine/pooling.h"
-#include "engine/tiny_prompts.h"
 #include "support/protected_backend.h"
 
 namespace quire::test {
 namespace {
 
 using Vector = std::vector<float>;
-
-// What a listener heard of an embedding.
-struct Heard {
-  Vector embedding;
-  FinishReason finish = FinishReason::kNone;
-  int events = 0, tokens = 0;
-  int64_t cached = 0;
-  std::string error;
-
-  Listener listener() {
-    return [this](const TokenEvent& e) {
-      ++events;
-      tokens += e.token() >= 0;
-      finish = e.finish();
-      if (const auto* const vector = e.as<TokenEvent::Embedding>()) embedding = vector->values;
-      if (const auto* const begun = e.as<TokenEvent::Begun>()) cached = begun->cached_tokens;
-      if (e.error() != nullptr) error = e.error()->message;
-    };
-  }
-};
 
 Request embed(std::vector<TokenId> prompt) {
   Request r;
@@ -46,51 +24,33 @@ Request embed(std::vector<TokenId> prompt) {
   return r;
 }
 
-EngineOptions options(Pooling pooling, int32_t chunk = 512, int depth = 1) {
+EngineOptions pooled(Pooling pooling, int32_t chunk = 512, int depth = 1) {
   EngineOptions o{.threads = 2, .context = 512, .max_sequences = 4, .max_batch_tokens = chunk, .depth = depth};
   o.pooling = pooling;
   return o;
 }
 
-std::unique_ptr<Engine> make(const ModelPtr& model, EngineOptions o, const BackendFactory& backend = make_backend) {
-  return std::move(Engine::create(model, std::move(o), backend)).value();
-}
-
-void finish(Engine& engine) {
-  while (engine.busy()) {
-    engine.step();
-    const Status books = engine.check();
-    ASSERT_TRUE(books.ok()) << books.error().message;
-  }
-}
-
-Vector alone(Engine& engine, std::vector<TokenId> prompt) {
-  Heard h;
-  engine.submit(embed(std::move(prompt)), h.listener()).value();
-  finish(engine);
+Vector embedding_of(Engine& engine, std::vector<TokenId> prompt) {
+  const Heard h = hear_one(engine, embed(std::move(prompt)));
   EXPECT_EQ(h.events, 3);
-  EXPECT_EQ(h.tokens, 0);
+  EXPECT_TRUE(h.tokens.empty());
   EXPECT_EQ(h.finish, FinishReason::kStop);
   return h.embedding;
 }
 
-const int64_t kLengths[] = {1, 63, 64, 65, 200, 511, 512};
+const int64_t kEmbedded[] = {1, 63, 64, 65, 200, 511, 512};
 
-std::vector<Vector> each_alone(Engine& engine) {
+std::vector<Vector> embedded_one_by_one(Engine& engine) {
   std::vector<Vector> all;
-  for (const int64_t n : kLengths) all.push_back(alone(engine, tokens(n, 1)));
+  for (const int64_t n : kEmbedded) all.push_back(embedding_of(engine, tokens(n, 1)));
   return all;
 }
 
 // All at once, among requests that generate.
-std::vector<Vector> all_together(Engine& engine) {
+std::vector<Vector> embedded_together(Engine& engine) {
   std::deque<Heard> heard, others;
-  for (const int64_t n : kLengths) {
-    Request r;
-    r.prompt = tokens(20 + n / 8, 2);
-    r.max_tokens = 12;
-    r.ignore_eos = true;
-    engine.submit(std::move(r), others.emplace_back().listener()).value();
+  for (const int64_t n : kEmbedded) {
+    engine.submit(request_of(tokens(20 + n / 8, 2), 12), others.emplace_back().listener()).value();
     engine.submit(embed(tokens(n, 1)), heard.emplace_back().listener()).value();
   }
   finish(engine);
@@ -99,7 +59,7 @@ std::vector<Vector> all_together(Engine& engine) {
     EXPECT_EQ(h.events, 3);
     all.push_back(h.embedding);
   }
-  for (const Heard& h : others) EXPECT_EQ(h.tokens, 12);
+  for (const Heard& h : others) EXPECT_EQ(h.tokens.size(), 12u);
   return all;
 }
 
@@ -108,16 +68,16 @@ TEST(Embeddings, NoBitDependsOnStepsOrCompany) {
     for (const Pooling pooling : {Pooling::kLast, Pooling::kMean}) {
       SCOPED_TRACE(testing::Message() << name << ", pooling " << static_cast<int>(pooling));
       const ModelPtr& model = tiny(name);
-      const std::vector<Vector> want = each_alone(*make(model, options(pooling)));
+      const std::vector<Vector> want = embedded_one_by_one(*make_engine(model, pooled(pooling)));
       for (const Vector& v : want) EXPECT_NEAR(std::inner_product(v.begin(), v.end(), v.begin(), 0.0), 1.0, 1e-6);
       EXPECT_NE(want[1], want[2]);
       for (const int32_t chunk : {64, 128, 512})
         for (const int depth : {1, 2}) {
           SCOPED_TRACE(testing::Message() << "chunks of " << chunk << ", depth " << depth);
-          EXPECT_EQ(each_alone(*make(model, options(pooling, chunk, depth))), want);
-          EXPECT_EQ(all_together(*make(model, options(pooling, chunk, depth))), want);
+          EXPECT_EQ(embedded_one_by_one(*make_engine(model, pooled(pooling, chunk, depth))), want);
+          EXPECT_EQ(embedded_together(*make_engine(model, pooled(pooling, chunk, depth))), want);
         }
-      EXPECT_EQ(all_together(*make(model, options(pooling, 128, 2), make_protected_backend)), want)
+      EXPECT_EQ(embedded_together(*make_engine(model, pooled(pooling, 128, 2), make_protected_backend)), want)
           << "nobody else touches the backend's memory";
     }
 }
@@ -126,21 +86,15 @@ TEST(Embeddings, NoBitDependsOnStepsOrCompany) {
 TEST(Embeddings, SwappingChangesNothing) {
   const ModelPtr& model = tiny("tiny-qwen35moe");
   for (const Pooling pooling : {Pooling::kLast, Pooling::kMean}) {
-    EngineOptions o = options(pooling, 128, 2);
+    EngineOptions o = pooled(pooling, 128, 2);
     o.context = o.kv_tokens = 2048;
     const std::vector<TokenId> prompt = tokens(1940, 1);
-    const Vector want = alone(*make(model, o), prompt);
+    const Vector want = embedding_of(*make_engine(model, o), prompt);
     o.swap_bytes = int64_t{1} << 24;
-    const auto engine = make(model, o);
-    for (int i = 0; i < 3; ++i) {
-      Request r;
-      r.prompt = tokens(14, i);
-      r.max_tokens = 60;
-      r.ignore_eos = true;
-      engine->submit(std::move(r), nullptr).value();
-    }
+    const auto engine = make_engine(model, o);
+    for (int i = 0; i < 3; ++i) engine->submit(request_of(tokens(14, i), 60), nullptr).value();
     engine->step();
-    EXPECT_EQ(alone(*engine, prompt), want);
+    EXPECT_EQ(embedding_of(*engine, prompt), want);
     EXPECT_GT(engine->stats().preemptions, 0);
   }
 }
@@ -150,10 +104,10 @@ TEST(Embeddings, OnlyTheLastTokenGoesOnFromWhatIsCached) {
   for (const char* name : {"tiny-qwen35moe", "tiny-llama"})
     for (const Pooling pooling : {Pooling::kLast, Pooling::kMean}) {
       const ModelPtr& model = tiny(name);
-      const Vector want = alone(*make(model, options(pooling)), tokens(300, 1));
-      EngineOptions o = options(pooling, 128);
+      const Vector want = embedding_of(*make_engine(model, pooled(pooling)), tokens(300, 1));
+      EngineOptions o = pooled(pooling, 128);
       o.prefix_cache = true;
-      const auto engine = make(model, o);
+      const auto engine = make_engine(model, o);
       for (int i = 0; i < 3; ++i) {
         Heard two[2];
         for (Heard& h : two) engine->submit(embed(tokens(300, 1)), h.listener()).value();
@@ -163,12 +117,8 @@ TEST(Embeddings, OnlyTheLastTokenGoesOnFromWhatIsCached) {
       }
       EXPECT_EQ(engine->stats().prefix_hits > 0, pooling == Pooling::kLast);
       // What a mean computed, others find.
-      Request r;
-      r.prompt = tokens(300, 1);
-      r.max_tokens = 1;
       const int64_t before = engine->stats().prefix_hits;
-      engine->submit(std::move(r), nullptr).value();
-      finish(*engine);
+      hear_one(*engine, request_of(tokens(300, 1), 1));
       EXPECT_GT(engine->stats().prefix_hits, before);
     }
 }
@@ -177,17 +127,12 @@ TEST(Embeddings, OnlyTheLastTokenGoesOnFromWhatIsCached) {
 Vector by_hand(const ModelPtr& model, const std::vector<TokenId>& prompt, Pooling pooling) {
   const ModelConfig& c = model->model->config();
   std::vector<float> stream;
-  EngineOptions o = options(pooling);
+  EngineOptions o = pooled(pooling);
   o.device = Device::kReference;
   o.probe = [&](std::string_view name, int layer, const Tensor& x) {
     if (name == "layer_out" && layer == c.layers - 1) stream.assign(x.as<float>(), x.as<float>() + x.elems());
   };
-  Request r;
-  r.prompt = prompt;
-  r.max_tokens = 1;
-  const auto engine = make(model, o);
-  engine->submit(std::move(r), nullptr).value();
-  finish(*engine);
+  hear_one(*make_engine(model, o), request_of(prompt, 1));
   const auto width = static_cast<size_t>(c.d_model);
   EXPECT_EQ(stream.size(), prompt.size() * width);
   const auto* weight = reinterpret_cast<const float*>((*model->file.get_tensor("output_norm.weight"))->data);
@@ -217,10 +162,10 @@ TEST(Embeddings, AreThoseOfAFloat32Pass) {
       const ModelPtr& model = tiny(m.name);
       const std::vector<TokenId> prompt = tokens(100, 3);
       const Vector want = by_hand(model, prompt, pooling);
-      EngineOptions reference = options(pooling, 64);
+      EngineOptions reference = pooled(pooling, 64);
       reference.device = Device::kReference;
-      EXPECT_LT(distance(alone(*make(model, reference), prompt), want), 1e-6);
-      EXPECT_LT(distance(alone(*make(model, options(pooling, 64)), prompt), want), 0.05) << "in bf16";
+      EXPECT_LT(distance(embedding_of(*make_engine(model, reference), prompt), want), 1e-6);
+      EXPECT_LT(distance(embedding_of(*make_engine(model, pooled(pooling, 64)), prompt), want), 0.05) << "in bf16";
       EXPECT_GT(distance(by_hand(model, prompt, pooling == Pooling::kMean ? Pooling::kLast : Pooling::kMean), want),
                 0.2)
           << "the poolings differ";
@@ -229,9 +174,9 @@ TEST(Embeddings, AreThoseOfAFloat32Pass) {
 
 TEST(Embeddings, AreCancelledLikeOthers) {
   for (const int depth : {1, 2}) {
-    EngineOptions o = options(Pooling::kMean, 64, depth);
+    EngineOptions o = pooled(Pooling::kMean, 64, depth);
     o.max_sequences = 1;
-    const auto engine = make(tiny("tiny-qwen35moe"), o);
+    const auto engine = make_engine(tiny("tiny-qwen35moe"), o);
     Heard running, waiting, last;
     const RequestId a = engine->submit(embed(tokens(500, 1)), running.listener()).value();
     const RequestId b = engine->submit(embed(tokens(500, 2)), waiting.listener()).value();
@@ -256,9 +201,9 @@ TEST(Embeddings, AreCancelledLikeOthers) {
 }
 
 TEST(Embeddings, RefusesWhatCannotBe) {
-  EngineOptions o = options(Pooling::kLast);
+  EngineOptions o = pooled(Pooling::kLast);
   o.max_waiting = 2;
-  const auto engine = make(tiny("tiny-llama"), o);
+  const auto engine = make_engine(tiny("tiny-llama"), o);
   const auto refused = [&](Request r) {
     const Result<RequestId> id = engine->submit(std::move(r), nullptr);
     return id.ok() ? "(accepted)" : id.error().message;
@@ -285,12 +230,9 @@ TEST(Embeddings, ADamagedModelSaysSo) {
     const float nan = std::numeric_limits<float>::quiet_NaN();
     std::memcpy(bytes->data() + at, &nan, sizeof nan);
     const auto model = std::move(load_model(std::move(file), "damaged", bytes)).value();
-    Heard h;
-    const auto engine = make(model, options(Pooling::kLast));
-    engine->submit(embed({40, 41}), h.listener()).value();
-    finish(*engine);
+    const Heard h = hear_one(*make_engine(model, pooled(Pooling::kLast)), embed({40, 41}));
     EXPECT_EQ(h.finish, FinishReason::kError);
-    EXPECT_EQ(h.error, "the model's hidden states are not numbers: its file is damaged or not supported");
+    EXPECT_EQ(h.message(), "the model's hidden states are not numbers: its file is damaged or not supported");
     EXPECT_TRUE(h.embedding.empty());
   }
 }

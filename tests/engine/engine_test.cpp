@@ -10,66 +10,23 @@
 #include <random>
 #include <thread>
 
-#include "support/golden.h"
-#include "support/tiny_models.h"
+#include "engine/engine_rig.h"
 
 namespace quire::test {
 namespace {
 
-// What a listener heard.
-struct Heard {
-  std::vector<TokenId> tokens;
-  std::vector<TokenEvent::Token> sampled;
-  int events = 0;
-  std::string text;
-  FinishReason finish = FinishReason::kNone;
-  int ends = 0;
-
-  Listener listener() {
-    return [this](const TokenEvent& e) {
-      EXPECT_EQ(ends, 0) << "nothing comes after the end";
-      if (const auto* const t = e.as<TokenEvent::Token>()) tokens.push_back(t->id), sampled.push_back(*t);
-      ++events;
-      text += e.text();
-      finish = e.finish();
-      ends += e.finish() != FinishReason::kNone;
-    };
-  }
-};
-
-ModelPtr tiny(const std::string& name) {
-  for (const TinyModel& m : tiny_models())
-    if (m.name == name) return load_or_die(TinyModelFile(m).path());
-  fatal(__FILE__, __LINE__, name);
-}
-
 class EngineTest : public testing::Test {
  protected:
-  static void SetUpTestSuite() { model_ = new ModelPtr(tiny("tiny-qwen35moe")); }
-  static void TearDownTestSuite() { delete model_; }
-
+  static const ModelPtr& model() { return tiny("tiny-qwen35moe"); }
   static std::unique_ptr<Engine> make(EngineOptions options = {}) {
     if (options.context == 0) options.context = 512;
     if (options.threads == 0) options.threads = 2;
-    return std::move(Engine::create(*model_, std::move(options))).value();
+    return make_engine(model(), std::move(options));
   }
   static Request request(std::vector<TokenId> prompt = {40, 41, 42}, int64_t max_tokens = 24) {
-    Request r;
-    r.prompt = std::move(prompt);
-    r.max_tokens = max_tokens;
-    r.ignore_eos = true;
-    return r;
+    return request_of(std::move(prompt), max_tokens);
   }
-  static Heard run(Request r) {
-    const auto engine = make();
-    Heard heard;
-    const Result<RequestId> id = engine->submit(std::move(r), heard.listener());
-    EXPECT_TRUE(id.ok()) << (id.ok() ? "" : id.error().message);
-    while (engine->busy()) engine->step();
-    EXPECT_TRUE(engine->check().ok());
-    EXPECT_EQ(heard.ends, 1);
-    return heard;
-  }
+  static Heard run(Request r) { return hear_one(*make(), std::move(r)); }
   static std::string refused(const Request& r) {
     const auto engine = make();
     const Result<RequestId> id = engine->submit(r, nullptr);
@@ -78,10 +35,7 @@ class EngineTest : public testing::Test {
     EXPECT_FALSE(engine->busy()) << "nothing of it was kept";
     return id.error().message;
   }
-
-  static ModelPtr* model_;
 };
-ModelPtr* EngineTest::model_ = nullptr;
 
 TEST_F(EngineTest, RefusesWithExactMessages) {
   const struct {
@@ -128,7 +82,7 @@ TEST_F(EngineTest, RefusesWithExactMessages) {
 
 TEST_F(EngineTest, RefusesImpossibleOptions) {
   const auto message = [](const EngineOptions& o) {
-    const auto e = Engine::create(*model_, o);
+    const auto e = Engine::create(model(), o);
     return e.ok() ? "(accepted)" : e.error().message;
   };
   EXPECT_EQ(message({.threads = -1}), "-1 threads: must be between 1 and 1024");
@@ -180,7 +134,7 @@ TEST_F(EngineTest, EndsByLength) {
   const Heard heard = run(request({40, 41}, 24));
   EXPECT_EQ(heard.tokens.size(), 24u);
   EXPECT_EQ(heard.finish, FinishReason::kLength);
-  EXPECT_EQ(heard.text, (*model_)->tokenizer->decode(heard.tokens));
+  EXPECT_EQ(heard.text, model()->tokenizer->decode(heard.tokens));
   // The context is the limit when it is nearer: 512 tokens with the prompt.
   EXPECT_EQ(run(request(std::vector<TokenId>(500, 60), 1000)).tokens.size(), 12u);
 }
@@ -194,12 +148,12 @@ TEST_F(EngineTest, EndsAtAStopTokenWithoutItsText) {
   const Heard heard = run(r);
   EXPECT_EQ(heard.finish, FinishReason::kStop);
   ASSERT_EQ(heard.tokens.size(), at + 1);
-  EXPECT_EQ(heard.text, (*model_)->tokenizer->decode(std::span(whole.tokens).first(at)));
+  EXPECT_EQ(heard.text, model()->tokenizer->decode(std::span(whole.tokens).first(at)));
 }
 
 TEST_F(EngineTest, EndOfGenerationTokensCanBeIgnored) {
   Request r = request();
-  const TokenId eos = (*model_)->tokenizer->eog_tokens().front();
+  const TokenId eos = model()->tokenizer->eog_tokens().front();
   r.sampling.logit_bias[eos] = 100;
   EXPECT_EQ(run(r).tokens, std::vector<TokenId>(24, eos)) << "an ordinary token";
   r.ignore_eos = false;
@@ -243,19 +197,21 @@ TEST_F(EngineTest, LogprobsAreThoseOfTheDistribution) {
   r.sampling.seed = 3;
   r.sampling.logprobs = 320;
   const Heard heard = run(r);
-  ASSERT_EQ(heard.sampled.size(), 24u);
-  for (const TokenEvent::Token& e : heard.sampled) {
+  ASSERT_EQ(heard.tokens.size(), 24u);
+  for (size_t at = 0; at < heard.tokens.size(); ++at) {
     double sum = 0;
     bool found = false;
-    ASSERT_EQ(e.top.size(), 320u);
-    for (size_t i = 0; i < e.top.size(); ++i) {
-      sum += std::exp(e.top[i].logprob);
+    const auto& top = heard.tops[at];
+    ASSERT_EQ(top.size(), 320u);
+    for (size_t i = 0; i < top.size(); ++i) {
+      const auto [token, logprob] = top[i];
+      sum += std::exp(logprob);
       if (i > 0) {
-        EXPECT_GE(e.top[i - 1].logprob, e.top[i].logprob);
+        EXPECT_GE(top[i - 1].second, logprob);
       }
-      if (e.top[i].token != e.id) continue;
+      if (token != heard.tokens[at]) continue;
       found = true;
-      EXPECT_EQ(e.top[i].logprob, e.logprob);
+      EXPECT_EQ(logprob, heard.logprobs[at]);
     }
     EXPECT_TRUE(found);
     EXPECT_NEAR(sum, 1, 1e-4);
@@ -382,8 +338,7 @@ TEST_F(EngineTest, SaysWhatItsBitsDependOn) {
   EXPECT_TRUE(
       make({.device = Device::kReference, .kv_cache = KvCacheType::kBf16})->fingerprint().ends_with("/kv-bf16"));
   EXPECT_NE(make({.kernels = {.forced = {{"linear", "reference"}}}})->fingerprint(), sixteen->fingerprint());
-  const ModelPtr other = tiny("tiny-qwen35");
-  EXPECT_NE(std::move(Engine::create(other, {.context = 512})).value()->fingerprint(), sixteen->fingerprint());
+  EXPECT_NE(make_engine(tiny("tiny-qwen35"), {.context = 512})->fingerprint(), sixteen->fingerprint());
 }
 
 TEST_F(EngineTest, TakesRequestsFromOtherThreads) {

@@ -36,7 +36,7 @@ TEST(Kernels, TheTableHoldsEveryOperatorThatIsDispatched) {
   for (const OperatorInfo& op : operators()) EXPECT_EQ(op.kernels.back().name, "reference") << op.name;
 }
 
-struct Answer {
+struct KernelRun {
   std::vector<float> logprobs;  // of a few greedy tokens: prompt and decode steps
   std::vector<ForcedCount> forced;
 };
@@ -48,7 +48,7 @@ void expect_no_engine(const ModelPtr& model, const KernelChoice& kernels, const 
   EXPECT_NE(engine.error().message.find(why), std::string::npos) << engine.error().message;
 }
 
-Answer run(const ModelPtr& model, const KernelChoice& kernels, Device device = Device::kCpu) {
+KernelRun run_with(const ModelPtr& model, const KernelChoice& kernels, Device device = Device::kCpu) {
   const auto engine =
       std::move(Engine::create(model, {.device = device, .threads = 2, .context = 256, .kernels = kernels})).value();
   Request r;
@@ -57,7 +57,7 @@ Answer run(const ModelPtr& model, const KernelChoice& kernels, Device device = D
   r.ignore_eos = true;
   r.sampling.logprobs = 20;
   r.sampling.repetition_penalty = 1.1f;  // so that tokens are noted; logprobs are those of the raw logits
-  Answer out;
+  KernelRun out;
   EXPECT_TRUE(engine
                   ->submit(r,
                            [&](const TokenEvent& e) {
@@ -73,9 +73,9 @@ Answer run(const ModelPtr& model, const KernelChoice& kernels, Device device = D
 // Forces one operator to each of its kernels. Which calls the forced kernel took is counted where kernels are
 // launched. Bits alone could not tell: an operator's bf16 outputs may be the same from kernels whose sums
 // differ in float32.
-void force_each_kernel(const ModelPtr& model, const std::string& op, const Answer& usual, std::set<std::string>& called,
-                       std::set<std::string>& changed) {
-  const Answer reference = run(model, {.forced = {{op, "reference"}}});
+void force_each_kernel(const ModelPtr& model, const std::string& op, const KernelRun& usual,
+                       std::set<std::string>& called, std::set<std::string>& changed) {
+  const KernelRun reference = run_with(model, {.forced = {{op, "reference"}}});
   const int64_t calls = reference.forced.front().ran;
   EXPECT_EQ(reference.forced.front().replaced, 0);
   if (calls == 0) return;  // an operator that this model has no use for
@@ -88,7 +88,7 @@ void force_each_kernel(const ModelPtr& model, const std::string& op, const Answe
       expect_no_engine(model, choice, "needs " + describe(kernel.needs));
       continue;
     }
-    const Answer forced = run(model, choice);
+    const KernelRun forced = run_with(model, choice);
     ASSERT_EQ(forced.logprobs.size(), usual.logprobs.size());
     EXPECT_NEAR(forced.logprobs.front(), usual.logprobs.front(), 0.5);
     const ForcedCount& count = forced.forced.front();
@@ -110,7 +110,7 @@ TEST(Kernels, AForcedKernelRuns) {
     SCOPED_TRACE(m.name);
     const TinyModelFile file(m);
     const ModelPtr model = load_or_die(file.path());
-    const Answer usual = run(model, {});
+    const KernelRun usual = run_with(model, {});
     EXPECT_TRUE(usual.forced.empty());
     for (const OperatorInfo& op : operators()) {
       SCOPED_TRACE(op.name);
@@ -128,7 +128,7 @@ TEST(Kernels, WhatAForcedKernelDoesNotTakeIsCounted) {
   const ModelPtr model = load_or_die(file.path());
   // On the reference device everything is float32, and the fast kernels of attention take bf16.
   const KernelChoice choice{.forced = {{"paged_attention", "avx2"}, {"linear", "avx2"}}};
-  const Answer forced = run(model, choice, Device::kReference);
+  const KernelRun forced = run_with(model, choice, Device::kReference);
   ASSERT_EQ(forced.forced.size(), 2u);
   EXPECT_EQ(forced.forced[0].ran, 0);
   EXPECT_GT(forced.forced[0].replaced, 0);

@@ -7,8 +7,7 @@
 
 #include "engine/constraints.h"
 #include "engine/cpu_device.h"
-#include "engine/engine.h"
-#include "engine/tiny_prompts.h"
+#include "engine/engine_rig.h"
 
 namespace quire::test {
 namespace {

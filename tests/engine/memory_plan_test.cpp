@@ -48,7 +48,7 @@ ModelConfig dense_06b() {
   c.mixers.assign(28, Mixer::kAttention);
   return c;
 }
-ModelConfig tiny() {
+ModelConfig tiny_dense() {
   ModelConfig c{.architecture = "qwen3", .name = "tiny", .layers = 4, .d_model = 256, .vocab = 4096};
   c.context_length = 2048, c.attention.heads = 4, c.attention.kv_heads = 2, c.attention.head_dim = 64, c.ffn.d_ff = 768;
   c.mixers.assign(4, Mixer::kAttention);
@@ -110,7 +110,7 @@ TEST(GpuPlan, DefaultsOfCardsAndModels) {
       {dense_06b(),
        1.2,
        {"72 of 21872, 2048", "128 of 38736, 2048", "256 of 40960, 2048", "256 of 40960, 2048", "256 of 40960, 2048"}},
-      {tiny(),
+      {tiny_dense(),
        0.01,
        {"256 of 2048, 2048", "256 of 2048, 2048", "256 of 2048, 2048", "256 of 2048, 2048", "256 of 2048, 2048"}},
   };
@@ -230,7 +230,7 @@ TEST(CpuPlan, LeavesRoomWhereThereIsLittle) {
   };
   EngineOptions asked;
   asked.prefix_cache = true;
-  for (const ModelConfig& model : {hybrid_dense(), hybrid_moe(), dense_8b(), tiny()})
+  for (const ModelConfig& model : {hybrid_dense(), hybrid_moe(), dense_8b(), tiny_dense()})
     for (const double gib : {3.0, 4.0, 6.0, 8.0, 16.0, 48.0, 500.0}) {
       const auto host = static_cast<int64_t>(gib * kGib);
       const EnginePlan o = resolve(asked, model, {.host = host}).value();
@@ -244,7 +244,7 @@ TEST(CpuPlan, LeavesRoomWhereThereIsLittle) {
       }
     }
   // A small model in a container of 100 MiB, of which its file and the program have half.
-  ModelConfig small = tiny();
+  ModelConfig small = tiny_dense();
   small.context_length = 32768;
   const EnginePlan o = resolve(asked, small, {.host = 50 << 20}).value();
   EXPECT_LE(taken(o, small), 50 << 20);

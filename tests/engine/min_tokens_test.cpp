@@ -3,30 +3,17 @@
 
 #include <algorithm>
 
-#include "engine/engine.h"
-#include "support/golden.h"
-#include "support/tiny_models.h"
+#include "engine/engine_rig.h"
 
 namespace quire::test {
 namespace {
 
-struct Heard {
-  std::vector<TokenId> tokens;
-  std::string text;
-  FinishReason finish = FinishReason::kNone;
-  std::string refusal;
-};
-
 class MinTokens : public testing::TestWithParam<int> {  // steps under way
  protected:
-  static ModelPtr model() {
-    static const ModelPtr kModel = [] {
-      for (const TinyModel& m : tiny_models())
-        if (m.name == "tiny-qwen35moe") return load_or_die(TinyModelFile(m).path());
-      fatal(__FILE__, __LINE__, "tiny-qwen35moe");
-    }();
-    return kModel;
-  }
+  struct HeardOrRefused : Heard {
+    std::string refusal;
+  };
+  static const ModelPtr& model() { return tiny("tiny-qwen35moe"); }
   static TokenId eos() { return model()->tokenizer->eog_tokens().front(); }
   // Greedy, and of nothing but the end wherever that may be sampled.
   static Request eager_to_end(int64_t min_tokens) {
@@ -37,22 +24,18 @@ class MinTokens : public testing::TestWithParam<int> {  // steps under way
     r.sampling.logit_bias[eos()] = 100;
     return r;
   }
-  static Heard run(Request r, int32_t max_logit_bias = 1024) {
+  static HeardOrRefused run(Request r, int32_t max_logit_bias = 1024) {
     EngineOptions o;
     o.context = 512;
     o.threads = 2;
     o.depth = GetParam();
     o.max_logit_bias = max_logit_bias;
-    const auto engine = std::move(Engine::create(model(), o)).value();
-    Heard h;
-    const auto id = engine->submit(std::move(r), [&h](const TokenEvent& e) {
-      if (e.token() >= 0) h.tokens.push_back(e.token());
-      h.text += e.text();
-      h.finish = e.finish();
-    });
+    const auto engine = make_engine(model(), o);
+    HeardOrRefused h;
+    const auto id = engine->submit(std::move(r), h.listener());
     if (!id.ok()) h.refusal = id.error().message;
-    while (engine->busy()) engine->step();
-    EXPECT_TRUE(engine->check().ok());
+    finish(*engine);
+    EXPECT_TRUE(engine->check().ok()) << "also of an engine that refused";
     return h;
   }
 };
@@ -79,10 +62,7 @@ TEST_P(MinTokens, AnOrdinaryTokenIsNotHeldBack) {
 }
 
 TEST_P(MinTokens, StopTokensWait) {
-  Request r;
-  r.prompt = {40, 41, 42};
-  r.ignore_eos = true;
-  r.max_tokens = 24;
+  Request r = request_of({40, 41, 42}, 24);
   const Heard whole = run(r);
   const TokenId stop = whole.tokens[2];
   r.stop_tokens = {stop, stop};
@@ -94,10 +74,7 @@ TEST_P(MinTokens, StopTokensWait) {
 }
 
 TEST_P(MinTokens, StopTextsAreLookedForInWhatFollows) {
-  Request r;
-  r.prompt = {40, 41, 42};
-  r.ignore_eos = true;
-  r.max_tokens = 24;
+  Request r = request_of({40, 41, 42}, 24);
   const Heard whole = run(r);
   r.stop.clear();
   for (char c = 1; c < 127; ++c) r.stop.emplace_back(1, c);  // any character

@@ -7,30 +7,22 @@
 #include <fstream>
 #include <random>
 
-#include "engine/engine.h"
-#include "support/golden.h"
+#include "engine/engine_rig.h"
 #include "support/protected_backend.h"
-#include "support/tiny_models.h"
 
 namespace quire::test {
 namespace {
 
 using testing::HasSubstr;
 
-ModelPtr tiny(const std::string& name) {
-  for (const TinyModel& m : tiny_models())
-    if (m.name == name) return load_or_die(TinyModelFile(m).path());
-  fatal(__FILE__, __LINE__, name);
-}
-
-std::vector<TokenId> random_tokens(uint64_t seed, int64_t count) {
+std::vector<TokenId> seeded_tokens(uint64_t seed, int64_t count) {
   std::mt19937_64 random(seed);
   std::vector<TokenId> t(static_cast<size_t>(count));
   for (TokenId& x : t) x = std::uniform_int_distribution<TokenId>(30, 300)(random);
   return t;
 }
 
-EngineOptions usual() {
+EngineOptions with_prefix_cache() {
   EngineOptions o;
   o.threads = 1;
   o.context = 1024;
@@ -39,13 +31,6 @@ EngineOptions usual() {
   o.prefix_cache = true;
   return o;
 }
-
-struct Heard {
-  std::vector<TokenId> tokens;
-  std::vector<float> logprobs;  // which show what tokens may hide
-  int64_t cached = 0;
-  PrefixMiss miss = PrefixMiss::kNone;
-};
 
 class PrefixFile : public testing::TestWithParam<const char*> {
  protected:
@@ -56,29 +41,15 @@ class PrefixFile : public testing::TestWithParam<const char*> {
   }
   ~PrefixFile() override { std::filesystem::remove_all(folder_); }
 
-  std::unique_ptr<Engine> make(const EngineOptions& o = usual(), const BackendFactory& backend = make_backend) const {
-    return std::move(Engine::create(model_, o, backend)).value();
+  std::unique_ptr<Engine> make(const EngineOptions& o = with_prefix_cache(),
+                               const BackendFactory& backend = make_backend) const {
+    return make_engine(model_, o, backend);
   }
   static Heard run(Engine& engine, const std::vector<TokenId>& prompt, const std::string& salt = "") {
-    Request r;
-    r.prompt = prompt;
-    r.max_tokens = 12;
-    r.ignore_eos = true;
-    r.sampling.logprobs = 0;
+    Request r = request_of(prompt, 12);
+    r.sampling.logprobs = 0;  // they show what tokens may hide
     r.cache_salt = salt;
-    Heard heard;
-    engine
-        .submit(r,
-                [&](const TokenEvent& e) {
-                  if (const auto* const begun = e.as<TokenEvent::Begun>())
-                    heard.cached = begun->cached_tokens, heard.miss = begun->prefix_miss;
-                  if (const auto* const t = e.as<TokenEvent::Token>())
-                    heard.tokens.push_back(t->id), heard.logprobs.push_back(t->logprob);
-                })
-        .value();
-    while (engine.busy()) engine.step();
-    EXPECT_TRUE(engine.check().ok());
-    return heard;
+    return hear_one(engine, std::move(r));
   }
   bool recurrent() const { return model_->model->config().has_state(); }
 
@@ -95,8 +66,8 @@ TEST_P(PrefixFile, WhatIsFoundAfterARestartIsTheSameBits) {
   std::vector<std::vector<TokenId>> prompts;
   std::vector<Heard> first;
   for (uint64_t i = 0; i < 4; ++i) {
-    prompts.push_back(random_tokens(1, 200));
-    const std::vector<TokenId> own = random_tokens(i + 2, 150);
+    prompts.push_back(seeded_tokens(1, 200));
+    const std::vector<TokenId> own = seeded_tokens(i + 2, 150);
     prompts.back().insert(prompts.back().end(), own.begin(), own.end());
   }
   PrefixFileContent kept;
@@ -111,7 +82,7 @@ TEST_P(PrefixFile, WhatIsFoundAfterARestartIsTheSameBits) {
               std::filesystem::perms::owner_read | std::filesystem::perms::owner_write);
   }
   for (const bool guarded : {false, true}) {
-    const auto engine = guarded ? make(usual(), make_protected_backend) : make();
+    const auto engine = guarded ? make(with_prefix_cache(), make_protected_backend) : make();
     const PrefixFileContent read = engine->load_prefixes(path_).value();
     EXPECT_EQ(read.chunks, kept.chunks);
     EXPECT_EQ(read.states, kept.states);
@@ -130,7 +101,7 @@ TEST_P(PrefixFile, WhatIsFoundAfterARestartIsTheSameBits) {
 }
 
 TEST_P(PrefixFile, SaltsAreToldApartAfterARestart) {
-  const std::vector<TokenId> prompt = random_tokens(1, 200);
+  const std::vector<TokenId> prompt = seeded_tokens(1, 200);
   {
     const auto engine = make();
     run(*engine, prompt, "alice");
@@ -149,7 +120,7 @@ TEST_P(PrefixFile, SaltsAreToldApartAfterARestart) {
 TEST_P(PrefixFile, KeepsWhatWasUsedLast) {
   std::vector<std::vector<TokenId>> prompts;
   const auto engine = make();
-  for (uint64_t i = 0; i < 6; ++i) run(*engine, prompts.emplace_back(random_tokens(i + 1, 200)));
+  for (uint64_t i = 0; i < 6; ++i) run(*engine, prompts.emplace_back(seeded_tokens(i + 1, 200)));
   run(*engine, prompts[1]);
   const int64_t all = engine->save_prefixes(path_, int64_t{1} << 30).value().bytes;
   // A third of the file: the two prompts that were used last.
@@ -166,7 +137,7 @@ TEST_P(PrefixFile, KeepsWhatWasUsedLast) {
   EXPECT_EQ(static_cast<int64_t>(std::filesystem::file_size(path_)), some.bytes);
   // A smaller pool takes what was used last, too.
   engine->save_prefixes(path_, int64_t{1} << 30).value();
-  EngineOptions small = usual();
+  EngineOptions small = with_prefix_cache();
   small.context = small.kv_tokens = 7 * 64;
   small.state_checkpoints = 2;
   const auto next = make(small);
@@ -176,17 +147,17 @@ TEST_P(PrefixFile, KeepsWhatWasUsedLast) {
   EXPECT_EQ(read.skipped, 11);
   EXPECT_TRUE(next->check().ok());
   EXPECT_EQ(run(*next, prompts[1]).cached, 192);
-  EXPECT_EQ(run(*next, random_tokens(99, 400)).cached, 0) << "which others can push out";
+  EXPECT_EQ(run(*next, seeded_tokens(99, 400)).cached, 0) << "which others can push out";
 }
 
 // What has left the device for the host's memory is in the file as well, and comes back to wherever there is room.
 TEST_P(PrefixFile, KeepsWhatIsOnTheHost) {
-  EngineOptions o = usual();
+  EngineOptions o = with_prefix_cache();
   o.kv_tokens = o.context;
   o.state_checkpoints = 2;
   o.prefix_host_bytes = int64_t{16} << 20;
   std::vector<Heard> first;
-  const auto prompt = [](uint64_t i) { return random_tokens(i + 1, 300); };
+  const auto prompt = [](uint64_t i) { return seeded_tokens(i + 1, 300); };
   PrefixFileContent kept;
   {
     const auto engine = make(o, make_protected_backend);
@@ -197,7 +168,7 @@ TEST_P(PrefixFile, KeepsWhatIsOnTheHost) {
     EXPECT_EQ(kept.states, recurrent() ? 6 : 0);
     EXPECT_EQ(kept.skipped, 0);
   }
-  EngineOptions roomy = usual();
+  EngineOptions roomy = with_prefix_cache();
   roomy.state_checkpoints = 8;
   for (const EngineOptions& like : {o, roomy}) {
     const auto engine = make(like, make_protected_backend);
@@ -228,13 +199,13 @@ TEST_P(PrefixFile, IsOfNoUseToOthers) {
     EXPECT_EQ(engine->save_prefixes(path_, int64_t{1} << 30).value().chunks, 0);
     EXPECT_FALSE(std::filesystem::exists(path_)) << "nothing to keep";
     EXPECT_THAT(engine->load_prefixes(path_).error().message, HasSubstr("No such file"));
-    run(*engine, random_tokens(1, 200));
+    run(*engine, seeded_tokens(1, 200));
     engine->save_prefixes(path_, int64_t{1} << 30).value();
   }
-  EngineOptions latency = usual();
+  EngineOptions latency = with_prefix_cache();
   latency.arithmetic = Arithmetic::kLatency;
   for (const EngineOptions& o : {latency, [] {
-                                   EngineOptions r = usual();
+                                   EngineOptions r = with_prefix_cache();
                                    r.device = Device::kReference;
                                    return r;
                                  }()}) {
@@ -254,13 +225,13 @@ TEST_P(PrefixFile, IsOfNoUseToOthers) {
   EXPECT_EQ(engine->stats().pools[kKvPool].cached, 0);
   for (const PoolUse& pool : engine->stats().pools) EXPECT_EQ(pool.cached, 0) << pool.name;
   EXPECT_TRUE(engine->check().ok());
-  EXPECT_EQ(run(*engine, random_tokens(1, 200)).cached, 0);
+  EXPECT_EQ(run(*engine, seeded_tokens(1, 200)).cached, 0);
 }
 
 // Whatever came there in the meantime is left as it is: only a file of the same kind is replaced.
 TEST_P(PrefixFile, ReplacesNothingButItsKind) {
   const auto engine = make();
-  run(*engine, random_tokens(1, 200));
+  run(*engine, seeded_tokens(1, 200));
   const auto save = [&] { return engine->save_prefixes(path_, int64_t{1} << 30); };
   for (const std::string& other :
        {std::string(), std::string("QUIREPF"), std::string("GGUF") + std::string(500, 'x')}) {

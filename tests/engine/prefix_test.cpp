@@ -5,38 +5,12 @@
 #include <deque>
 #include <random>
 
-#include "engine/engine.h"
+#include "engine/engine_rig.h"
 #include "support/cache_bytes.h"
-#include "support/golden.h"
 #include "support/protected_backend.h"
-#include "support/tiny_models.h"
 
 namespace quire::test {
 namespace {
-
-struct Heard {
-  std::vector<TokenId> tokens;
-  std::string text;
-  FinishReason finish = FinishReason::kNone;
-  int64_t cached = 0;
-  int ends = 0;
-
-  Listener listener() {
-    return [this](const TokenEvent& e) {
-      if (const auto* const begun = e.as<TokenEvent::Begun>()) cached = begun->cached_tokens;
-      if (e.token() >= 0) tokens.push_back(e.token());
-      text += e.text();
-      finish = e.finish();
-      ends += e.finish() != FinishReason::kNone;
-    };
-  }
-};
-
-ModelPtr tiny(const std::string& name) {
-  for (const TinyModel& m : tiny_models())
-    if (m.name == name) return load_or_die(TinyModelFile(m).path());
-  fatal(__FILE__, __LINE__, name);
-}
 
 class Random {
  public:
@@ -54,17 +28,13 @@ std::vector<TokenId> random_tokens(Random& r, int64_t count) {
   return t;
 }
 
-struct Script {
-  std::vector<Request> requests;
-  std::vector<int64_t> arrives, cancelled;  // before this step; -1: never
-};
-
 // Prompts that share beginnings with each other and go their own ways anywhere.
-Script make_script(uint64_t seed, int count, int64_t longest, int64_t output, int64_t families_count = 4) {
+std::vector<Arrival> prefix_script(uint64_t seed, int count, int64_t longest, int64_t output,
+                                   int64_t families_count = 4) {
   Random r(seed);
   std::vector<std::vector<TokenId>> families;
   for (int64_t i = 0; i < families_count; ++i) families.push_back(random_tokens(r, longest));
-  Script s;
+  std::vector<Arrival> s;
   int64_t step = 0;
   for (int i = 0; i < count; ++i) {
     Request q;
@@ -84,72 +54,44 @@ Script make_script(uint64_t seed, int count, int64_t longest, int64_t output, in
     if (r.once_in(5)) q.sampling.frequency_penalty = 0.5f;
     if (r.once_in(6)) q.cache_salt = "another";
     if (r.once_in(6)) q.cache_positions = {r.number(0, longest)};
-    s.requests.push_back(std::move(q));
-    s.arrives.push_back(step += r.number(0, r.once_in(8) ? 20 : 1));
-    s.cancelled.push_back(r.once_in(7) ? step + r.number(0, 30) : -1);
+    step += r.number(0, r.once_in(8) ? 20 : 1);
+    const int64_t cancelled = r.once_in(7) ? step + r.number(0, 30) : -1;
+    s.push_back({std::move(q), step, cancelled});
   }
   return s;
 }
 
 // What each request gets alone, on an engine that has served nobody.
-std::vector<Heard> alone(const ModelPtr& model, const Script& script, const EngineOptions& like) {
+std::vector<Heard> each_alone(const ModelPtr& model, const std::vector<Arrival>& script, const EngineOptions& like) {
   std::vector<Heard> all;
   EngineOptions o = like;
   o.prefix_cache = false;
   o.swap_bytes = o.prefix_host_bytes = 0;
   o.depth = 1;
-  for (const Request& r : script.requests) {
-    const auto engine = std::move(Engine::create(model, o)).value();
-    Heard& h = all.emplace_back();
-    Heard heard;
-    engine->submit(r, heard.listener()).value();
-    while (engine->busy()) engine->step();
-    h = heard;
-  }
+  for (const Arrival& a : script) all.push_back(hear_one(*make_engine(model, o), a.request));
   return all;
 }
 
-std::vector<Heard> play(Engine& engine, const Script& script) {
-  std::deque<Heard> heard(script.requests.size());
-  std::vector<RequestId> ids(script.requests.size());
-  size_t arrived = 0;
-  for (int64_t step = 0; arrived < ids.size() || engine.busy(); ++step) {
-    for (; arrived < ids.size() && script.arrives[arrived] <= step; ++arrived)
-      ids[arrived] = engine.submit(script.requests[arrived], heard[arrived].listener()).value();
-    for (size_t i = 0; i < arrived; ++i)
-      if (script.cancelled[i] == step) engine.cancel(ids[i]);
-    engine.step();
-    if (const Status books = engine.check(); !books.ok()) {
-      ADD_FAILURE() << books.error().message << " in step " << step;
-      break;
-    }
-    if (step > 100000) {
-      ADD_FAILURE() << "never ends";
-      break;
-    }
-  }
-  return {heard.begin(), heard.end()};
-}
-
-void compare(const Script& script, const std::vector<Heard>& want, const std::vector<Heard>& got) {
+void expect_as_alone(const std::vector<Arrival>& script, const std::vector<Heard>& want,
+                     const std::vector<Heard>& got) {
   for (size_t i = 0; i < want.size(); ++i) {
-    SCOPED_TRACE(testing::Message() << "request " << i << " of " << script.requests[i].prompt.size() << " tokens, "
+    SCOPED_TRACE(testing::Message() << "request " << i << " of " << script[i].request.prompt.size() << " tokens, "
                                     << got[i].cached << " found");
     EXPECT_EQ(got[i].ends, 1);
-    EXPECT_LT(got[i].cached, std::ssize(script.requests[i].prompt));
+    EXPECT_LT(got[i].cached, std::ssize(script[i].request.prompt));
     if (got[i].finish != FinishReason::kCancelled) {
       EXPECT_EQ(got[i].tokens, want[i].tokens);
       EXPECT_EQ(got[i].text, want[i].text);
       EXPECT_EQ(got[i].finish, want[i].finish);
       continue;
     }
-    EXPECT_GE(script.cancelled[i], 0);
+    EXPECT_GE(script[i].cancelled, 0);
     ASSERT_LE(got[i].tokens.size(), want[i].tokens.size());
     EXPECT_TRUE(std::equal(got[i].tokens.begin(), got[i].tokens.end(), want[i].tokens.begin()));
   }
 }
 
-struct Setting {
+struct CacheSetting {
   bool cache;
   int depth;
   int64_t kv_tokens;
@@ -162,7 +104,7 @@ struct Setting {
   KvCacheType kv = KvCacheType::kAuto;
 };
 
-EngineOptions options_of(const ModelPtr& model, const Setting& s, int64_t context) {
+EngineOptions options_of(const ModelPtr& model, const CacheSetting& s, int64_t context) {
   EngineOptions o{.threads = 1,
                   .context = context,
                   .max_sequences = 6,
@@ -212,19 +154,19 @@ struct Recorded {
   }
 };
 
-void prove(const ModelPtr& model, const Script& script, int64_t context, std::span<const Setting> settings,
-           Totals& totals) {
-  const std::vector<Heard> want = alone(model, script, options_of(model, settings[0], context));
-  for (const Setting& s : settings) {
+void prove(const ModelPtr& model, const std::vector<Arrival>& script, int64_t context,
+           std::span<const CacheSetting> settings, Totals& totals) {
+  const std::vector<Heard> want = each_alone(model, script, options_of(model, settings[0], context));
+  for (const CacheSetting& s : settings) {
     SCOPED_TRACE(testing::Message() << "cache " << s.cache << ", depth " << s.depth << ", " << s.kv_tokens
                                     << " tokens, " << s.host_blocks << " blocks of the host, " << s.states
                                     << " states, " << s.batch << " a step, " << s.pages << " blocks and "
                                     << s.host_states << " states of the cache on the host, " << s.first_tokens
                                     << " first tokens");
-    const auto engine = std::move(Engine::create(model, options_of(model, s, context))).value();
+    const auto engine = make_engine(model, options_of(model, s, context));
     Recorded recorded;
     engine->observe_steps([&](const StepRecord& r) { recorded.add(r); });
-    compare(script, want, play(*engine, script));
+    expect_as_alone(script, want, play(*engine, script));
     while (engine->step()) continue;  // what is under way
     const StepStats stats = engine->stats();
     recorded.expect_sums_of(stats);
@@ -241,7 +183,7 @@ void prove(const ModelPtr& model, const Script& script, int64_t context, std::sp
   }
 }
 
-constexpr Setting kSettings[] = {
+constexpr CacheSetting kSettings[] = {
     {true, 1, 4096, 0, 24, 256},
     {true, 2, 4096, 0, 24, 128},
     {true, 1, 512, 0, 5, 128},
@@ -270,8 +212,8 @@ TEST(Prefixes, TextsAreThoseOfRequestsAlone) {
     Totals totals;
     const ModelPtr model = tiny(name);
     // Long prompts, whose saved states make room for each other; and long answers, whose blocks do.
-    const Script scripts[] = {make_script(1, 40, 350, 30), make_script(2, 40, 180, 150)};
-    for (const Script& script : scripts) {
+    const std::vector<Arrival> scripts[] = {prefix_script(1, 40, 350, 30), prefix_script(2, 40, 180, 150)};
+    for (const std::vector<Arrival>& script : scripts) {
       SCOPED_TRACE(testing::Message() << name << ", script " << &script - scripts);
       prove(model, script, 512, kSettings, totals);
       if (HasFailure()) return;
@@ -287,13 +229,13 @@ TEST(Prefixes, TextsAreThoseOfRequestsAlone) {
 TEST(Prefixes, BlocksOfAnotherTypeToo) {
   Totals totals;
   constexpr KvCacheType kFp8 = KvCacheType::kFp8;
-  constexpr Setting kNarrow[] = {{true, 1, 4096, 0, 24, 256, 0, 0, 0, kFp8},
-                                 {true, 2, 512, 40, 5, 128, 0, 0, 0, kFp8},
-                                 {true, 1, 512, 200, 24, 64, 40, 6, 0, kFp8},
-                                 {false, 2, 512, 30, 0, 192, 0, 0, 0, kFp8}};
+  constexpr CacheSetting kNarrow[] = {{true, 1, 4096, 0, 24, 256, 0, 0, 0, kFp8},
+                                      {true, 2, 512, 40, 5, 128, 0, 0, 0, kFp8},
+                                      {true, 1, 512, 200, 24, 64, 40, 6, 0, kFp8},
+                                      {false, 2, 512, 30, 0, 192, 0, 0, 0, kFp8}};
   for (const char* name : {"tiny-qwen35moe", "tiny-llama"}) {
     SCOPED_TRACE(name);
-    prove(tiny(name), make_script(5, 30, 180, 150), 512, kNarrow, totals);
+    prove(tiny(name), prefix_script(5, 30, 180, 150), 512, kNarrow, totals);
     if (HasFailure()) return;
   }
   EXPECT_GT(totals.hits, 0);
@@ -303,14 +245,14 @@ TEST(Prefixes, BlocksOfAnotherTypeToo) {
 // Layers that attend to a window, whose blocks come and go beside the others'.
 TEST(Prefixes, WindowsOfEveryKindToo) {
   Totals totals;
-  constexpr Setting kFew[] = {{true, 1, 4096, 0, 24, 256},
-                              {true, 2, 512, 40, 2, 128},
-                              {true, 1, 512, 200, 1, 64, 300, 20},
-                              {false, 2, 512, 30, 0, 192},
-                              {true, 2, 1024, 40, 5, 64, 60, 0, 2}};
+  constexpr CacheSetting kFew[] = {{true, 1, 4096, 0, 24, 256},
+                                   {true, 2, 512, 40, 2, 128},
+                                   {true, 1, 512, 200, 1, 64, 300, 20},
+                                   {false, 2, 512, 30, 0, 192},
+                                   {true, 2, 1024, 40, 5, 64, 60, 0, 2}};
   for (const char* name : {"tiny-gptoss", "tiny-gemma4", "tiny-gemma4moe", "tiny-gemma4e"}) {
     SCOPED_TRACE(name);
-    prove(tiny(name), make_script(6, 30, 250, 120), 512, kFew, totals);
+    prove(tiny(name), prefix_script(6, 30, 250, 120), 512, kFew, totals);
     if (HasFailure()) return;
   }
   EXPECT_GT(totals.hits, 1000);
@@ -324,11 +266,11 @@ class DemoPrefixes : public testing::TestWithParam<const char*> {};
 TEST_P(DemoPrefixes, TextsAreThoseOfRequestsAlone) {
   const ModelPtr model = load_or_die(fmt::format("{}/models/demo-{}-nvfp4.gguf", QUIRE_SOURCE_DIR, GetParam()));
   Totals totals;
-  constexpr Setting kFew[] = {{true, 2, 256, 200, 6, 128},         {true, 1, 256, 10, 24, 256},
-                              {false, 2, 256, 200, 0, 128},        {true, 1, 256, 0, 2, 192},
-                              {true, 1, 256, 10, 2, 128, 200, 20}, {true, 2, 256, 200, 3, 128, 200, 20},
-                              {true, 2, 256, 0, 2, 256, 24, 2}};
-  prove(model, make_script(3, 14, 100, 110, 2), 256, kFew, totals);
+  constexpr CacheSetting kFew[] = {{true, 2, 256, 200, 6, 128},         {true, 1, 256, 10, 24, 256},
+                                   {false, 2, 256, 200, 0, 128},        {true, 1, 256, 0, 2, 192},
+                                   {true, 1, 256, 10, 2, 128, 200, 20}, {true, 2, 256, 200, 3, 128, 200, 20},
+                                   {true, 2, 256, 0, 2, 256, 24, 2}};
+  prove(model, prefix_script(3, 14, 100, 110, 2), 256, kFew, totals);
   EXPECT_GT(totals.hits, 0);
   EXPECT_GT(totals.preemptions, 0);
   EXPECT_GT(totals.loaded, 0);
@@ -339,11 +281,11 @@ INSTANTIATE_TEST_SUITE_P(Models, DemoPrefixes, testing::Values("dense", "moe"),
 // Saved states, restored ones and swapped blocks are data of steps: nothing but the backend touches its memory.
 TEST(Prefixes, NobodyElseTouchesTheBackendsMemory) {
   const ModelPtr model = tiny("tiny-qwen35moe");
-  const Script script = make_script(4, 30, 180, 150);
+  const std::vector<Arrival> script = prefix_script(4, 30, 180, 150);
   for (const int depth : {1, 2}) {
     const EngineOptions o = options_of(model, {true, depth, 512, 60, 3, 128, 200, 20}, 512);
-    const auto plain = std::move(Engine::create(model, o)).value();
-    const auto guarded = std::move(Engine::create(model, o, make_protected_backend)).value();
+    const auto plain = make_engine(model, o);
+    const auto guarded = make_engine(model, o, make_protected_backend);
     const std::vector<Heard> one = play(*plain, script), two = play(*guarded, script);
     for (size_t i = 0; i < one.size(); ++i)
       if (one[i].finish != FinishReason::kCancelled && two[i].finish != FinishReason::kCancelled) {
@@ -358,11 +300,7 @@ TEST(Prefixes, NobodyElseTouchesTheBackendsMemory) {
 class SharedPrefix : public testing::TestWithParam<const char*> {
  protected:
   static Request request(std::vector<TokenId> prompt, int64_t max_tokens = 4) {
-    Request r;
-    r.prompt = std::move(prompt);
-    r.max_tokens = max_tokens;
-    r.ignore_eos = true;
-    return r;
+    return request_of(std::move(prompt), max_tokens);
   }
   std::unique_ptr<Engine> make(EngineOptions o = {}) const {
     o.threads = 1;
@@ -370,19 +308,11 @@ class SharedPrefix : public testing::TestWithParam<const char*> {
     o.max_sequences = 32;
     o.kv_tokens = 16384;
     o.prefix_cache = true;
-    return std::move(Engine::create(tiny(GetParam()), o)).value();
+    return make_engine(tiny(GetParam()), o);
   }
   static std::vector<TokenId> extended(std::vector<TokenId> t, const std::vector<TokenId>& by) {
     t.insert(t.end(), by.begin(), by.end());
     return t;
-  }
-  static Heard run(Engine& engine, const Request& r) {
-    Heard heard;
-    engine.submit(r, heard.listener()).value();
-    while (engine.busy()) engine.step();
-    EXPECT_TRUE(engine.check().ok());
-    EXPECT_EQ(heard.ends, 1);
-    return heard;
   }
   Random random_{42};
 };
@@ -438,24 +368,24 @@ TEST_P(SharedPrefix, IsComputedByAnotherWhenTheFirstOneIsCancelled) {
 TEST_P(SharedPrefix, OneOtherTokenOrAnotherSaltIsAnotherPrefix) {
   const auto engine = make();
   const Request r = request(random_tokens(random_, 300), 20);
-  const Heard first = run(*engine, r);
+  const Heard first = hear_one(*engine, r);
   EXPECT_EQ(first.cached, 0);
-  const Heard again = run(*engine, r);
+  const Heard again = hear_one(*engine, r);
   EXPECT_EQ(again.cached, 256);
   EXPECT_EQ(again.tokens, first.tokens);
   Request salted = r;
   salted.cache_salt = "x";
-  EXPECT_EQ(run(*engine, salted).cached, 0);
-  EXPECT_EQ(run(*engine, salted).cached, 256);
+  EXPECT_EQ(hear_one(*engine, salted).cached, 0);
+  EXPECT_EQ(hear_one(*engine, salted).cached, 256);
   // Not every other token changes what follows: one that does would tell a stale hit.
   Request other = r;
   std::vector<TokenId> alone;
   for (int tries = 0; tries < 20 && (alone.empty() || alone == first.tokens); ++tries) {
     ++other.prompt.edit()[3];
-    alone = run(*make(), other).tokens;
+    alone = hear_one(*make(), other).tokens;
   }
   ASSERT_NE(alone, first.tokens);
-  const Heard different = run(*engine, other);
+  const Heard different = hear_one(*engine, other);
   EXPECT_EQ(different.cached, 0);
   EXPECT_EQ(different.tokens, alone);
   const StepStats s = engine->stats();
@@ -469,7 +399,7 @@ TEST_P(SharedPrefix, TurnsOfAConversationGoOnFromEachOther) {
   const auto engine = make();
   std::vector<TokenId> prompt = random_tokens(random_, 100);
   for (int turn = 0; turn < 12; ++turn) {
-    const Heard h = run(*engine, request(prompt));
+    const Heard h = hear_one(*engine, request(prompt));
     if (turn > 0) {
       EXPECT_GE(h.cached, std::ssize(prompt) - 64 - 128) << "turn " << turn;
     }
@@ -484,17 +414,17 @@ TEST_P(SharedPrefix, PlacesWherePromptsPartAreRemembered) {
   const auto leaves = [&](int64_t at) {
     return request(extended({base.begin(), base.begin() + at}, random_tokens(random_, 100)));
   };
-  run(*engine, request(base));
+  hear_one(*engine, request(base));
   const bool recurrent = GetParam() == std::string("tiny-qwen35moe");
-  EXPECT_EQ(run(*engine, leaves(500)).cached, recurrent ? 0 : 448);
-  EXPECT_EQ(run(*engine, leaves(500)).cached, 448);
-  EXPECT_EQ(run(*engine, leaves(500)).cached, 448);
+  EXPECT_EQ(hear_one(*engine, leaves(500)).cached, recurrent ? 0 : 448);
+  EXPECT_EQ(hear_one(*engine, leaves(500)).cached, 448);
+  EXPECT_EQ(hear_one(*engine, leaves(500)).cached, 448);
   Request asks = request(random_tokens(random_, 600));
   asks.cache_positions = {333};
-  run(*engine, asks);
+  hear_one(*engine, asks);
   asks.prompt.edit().resize(340);
   asks.cache_positions.clear();
-  EXPECT_EQ(run(*engine, asks).cached, 320);
+  EXPECT_EQ(hear_one(*engine, asks).cached, 320);
 }
 
 }  // namespace

@@ -7,11 +7,9 @@
 #include <cstring>
 #include <deque>
 #include <limits>
-#include <map>
 #include <numeric>
 
-#include "engine/engine.h"
-#include "engine/tiny_prompts.h"
+#include "engine/engine_rig.h"
 #include "eval/divergence.h"
 #include "eval/scorer.h"
 #include "support/protected_backend.h"
@@ -21,61 +19,15 @@ namespace {
 
 constexpr int kTops = 3;
 
-// What a listener heard of a request.
-struct Heard {
-  PromptLogprobs prompt;
-  std::vector<TokenId> tokens;
-  std::vector<float> logprobs;  // of the generated tokens
-  FinishReason finish = FinishReason::kNone;
-  int events = 0, prompts = 0, prompt_event = -1;
-  int64_t cached = 0;
-  std::string error;
-
-  Listener listener() {
-    return [this](const TokenEvent& e) {
-      if (const auto* const begun = e.as<TokenEvent::Begun>()) {
-        if (begun->prompt != nullptr) prompt = *begun->prompt, prompt_event = events, ++prompts;
-        cached = begun->cached_tokens;
-      }
-      ++events;
-      if (const auto* const t = e.as<TokenEvent::Token>()) tokens.push_back(t->id), logprobs.push_back(t->logprob);
-      finish = e.finish();
-      if (e.error() != nullptr) error = e.error()->message;
-    };
-  }
-};
-
 Request scored(std::vector<TokenId> prompt, int64_t max_tokens = 4) {
-  Request r;
-  r.prompt = std::move(prompt);
-  r.max_tokens = max_tokens;
-  r.ignore_eos = true;
+  Request r = request_of(std::move(prompt), max_tokens);
   r.prompt_logprobs = kTops;
   r.sampling.logprobs = 0;
   return r;
 }
 
-EngineOptions options(int32_t chunk = 512, int depth = 1) {
+EngineOptions scoring_options(int32_t chunk = 512, int depth = 1) {
   return {.threads = 2, .context = 1200, .max_sequences = 4, .max_batch_tokens = chunk, .depth = depth};
-}
-
-std::unique_ptr<Engine> make(const ModelPtr& model, EngineOptions o, const BackendFactory& backend = make_backend) {
-  return std::move(Engine::create(model, std::move(o), backend)).value();
-}
-
-void finish(Engine& engine) {
-  while (engine.busy()) {
-    engine.step();
-    const Status books = engine.check();
-    ASSERT_TRUE(books.ok()) << books.error().message;
-  }
-}
-
-Heard alone(Engine& engine, Request r) {
-  Heard h;
-  engine.submit(std::move(r), h.listener()).value();
-  finish(engine);
-  return h;
 }
 
 void expect_same_bits(const PromptLogprobs& got, const PromptLogprobs& want, const std::string& what) {
@@ -86,29 +38,24 @@ void expect_same_bits(const PromptLogprobs& got, const PromptLogprobs& want, con
   EXPECT_EQ(std::memcmp(got.top.data(), want.top.data(), want.top.size() * sizeof(TokenLogprob)), 0) << what;
 }
 
-const int64_t kLengths[] = {1, 2, 64, 65, 200, 1100};
+const int64_t kScored[] = {1, 2, 64, 65, 200, 1100};
 
-std::vector<Heard> each_alone(Engine& engine, int tops = kTops) {
+std::vector<Heard> scored_one_by_one(Engine& engine, int tops = kTops) {
   std::vector<Heard> all;
-  for (const int64_t n : kLengths) {
+  for (const int64_t n : kScored) {
     Request r = scored(tokens(n, 1));
     r.prompt_logprobs = tops;
-    all.push_back(alone(engine, std::move(r)));
+    all.push_back(hear_one(engine, std::move(r)));
   }
   return all;
 }
 
 // All at once, among requests that generate and others that begin as they do.
-std::vector<Heard> all_together(Engine& engine) {
+std::vector<Heard> scored_together(Engine& engine) {
   std::deque<Heard> heard, others;
-  for (const int64_t n : kLengths) {
-    for (const std::vector<TokenId>& prompt : {tokens(20 + n / 8, 2), tokens(n, 1)}) {
-      Request r;
-      r.prompt = prompt;
-      r.max_tokens = 12;
-      r.ignore_eos = true;
-      engine.submit(std::move(r), others.emplace_back().listener()).value();
-    }
+  for (const int64_t n : kScored) {
+    for (const std::vector<TokenId>& prompt : {tokens(20 + n / 8, 2), tokens(n, 1)})
+      engine.submit(request_of(prompt, 12), others.emplace_back().listener()).value();
     engine.submit(scored(tokens(n, 1)), heard.emplace_back().listener()).value();
   }
   finish(engine);
@@ -119,9 +66,9 @@ std::vector<Heard> all_together(Engine& engine) {
   return {heard.begin(), heard.end()};
 }
 
-void expect_same(const std::vector<Heard>& got, const std::vector<Heard>& want, const std::string& what) {
+void expect_same_scores(const std::vector<Heard>& got, const std::vector<Heard>& want, const std::string& what) {
   for (size_t i = 0; i < want.size(); ++i) {
-    expect_same_bits(got[i].prompt, want[i].prompt, fmt::format("{}, {} tokens", what, kLengths[i]));
+    expect_same_bits(got[i].prompt, want[i].prompt, fmt::format("{}, {} tokens", what, kScored[i]));
     EXPECT_EQ(got[i].prompts, 1) << what;
     EXPECT_EQ(got[i].prompt_event, 0) << what << ": they come with the first token";
     EXPECT_EQ(got[i].cached, 0) << what << ": all of it is computed";
@@ -133,57 +80,51 @@ void expect_same(const std::vector<Heard>& got, const std::vector<Heard>& want, 
 TEST(PromptLogprobs, NoBitDependsOnStepsCompanyOrCaches) {
   for (const char* name : {"tiny-qwen35moe", "tiny-llama"}) {
     const ModelPtr& model = tiny(name);
-    const std::vector<Heard> want = each_alone(*make(model, options()));
+    const std::vector<Heard> want = scored_one_by_one(*make_engine(model, scoring_options()));
     for (size_t i = 0; i < want.size(); ++i)
-      EXPECT_EQ(std::ssize(want[i].prompt.logprobs), kLengths[i] - 1) << "nothing comes before the first token";
+      EXPECT_EQ(std::ssize(want[i].prompt.logprobs), kScored[i] - 1) << "nothing comes before the first token";
     struct Setting {
       int32_t chunk;
       int depth;
       bool cache;
     };
     for (const Setting& set : {Setting{64, 1, false}, {64, 2, true}, {128, 2, false}, {2048, 1, true}}) {
-      EngineOptions o = options(set.chunk, set.depth);
+      EngineOptions o = scoring_options(set.chunk, set.depth);
       o.prefix_cache = set.cache;
       const std::string what =
           fmt::format("{}, chunks of {}, depth {}, cache {}", name, set.chunk, set.depth, set.cache);
-      const auto engine = make(model, o);
-      expect_same(all_together(*engine), want, what);
-      expect_same(each_alone(*engine), want, what + ", again");
+      const auto engine = make_engine(model, o);
+      expect_same_scores(scored_together(*engine), want, what);
+      expect_same_scores(scored_one_by_one(*engine), want, what + ", again");
       EXPECT_EQ(engine->stats().prefix_hits > 0, set.cache) << "others go on from what was computed";
     }
-    expect_same(all_together(*make(model, options(128, 2), make_protected_backend)), want,
-                "nobody else touches the backend's memory");
+    expect_same_scores(scored_together(*make_engine(model, scoring_options(128, 2), make_protected_backend)), want,
+                       "nobody else touches the backend's memory");
   }
 }
 
 // Generated tokens of such an engine have other bits; prompts have not.
 TEST(PromptLogprobs, AreTheSameInTheArithmeticForLatency) {
   const ModelPtr& model = tiny("tiny-qwen35moe");
-  const std::vector<Heard> want = each_alone(*make(model, options()));
-  EngineOptions o = options(64, 2);
+  const std::vector<Heard> want = scored_one_by_one(*make_engine(model, scoring_options()));
+  EngineOptions o = scoring_options(64, 2);
   o.arithmetic = Arithmetic::kLatency;
-  const std::vector<Heard> got = all_together(*make(model, o));
+  const std::vector<Heard> got = scored_together(*make_engine(model, o));
   for (size_t i = 0; i < want.size(); ++i)
-    expect_same_bits(got[i].prompt, want[i].prompt, fmt::format("{} tokens", kLengths[i]));
+    expect_same_bits(got[i].prompt, want[i].prompt, fmt::format("{} tokens", kScored[i]));
 }
 
 // Older sequences grow while a long prompt is computed, and take blocks that it has filled already.
 TEST(PromptLogprobs, SwappingChangesNothing) {
   const ModelPtr& model = tiny("tiny-qwen35moe");
-  EngineOptions o = options(128, 2);
+  EngineOptions o = scoring_options(128, 2);
   o.context = o.kv_tokens = 2048;
-  const Heard want = alone(*make(model, o), scored(tokens(1940, 1)));
+  const Heard want = hear_one(*make_engine(model, o), scored(tokens(1940, 1)));
   o.swap_bytes = int64_t{1} << 24;
-  const auto engine = make(model, o);
-  for (int i = 0; i < 3; ++i) {
-    Request r;
-    r.prompt = tokens(14, i);
-    r.max_tokens = 60;
-    r.ignore_eos = true;
-    engine->submit(std::move(r), nullptr).value();
-  }
+  const auto engine = make_engine(model, o);
+  for (int i = 0; i < 3; ++i) engine->submit(request_of(tokens(14, i), 60), nullptr).value();
   engine->step();
-  const Heard got = alone(*engine, scored(tokens(1940, 1)));
+  const Heard got = hear_one(*engine, scored(tokens(1940, 1)));
   expect_same_bits(got.prompt, want.prompt, "swapped");
   EXPECT_EQ(got.tokens, want.tokens);
   EXPECT_GT(engine->stats().preemptions, 0);
@@ -196,13 +137,13 @@ TEST(PromptLogprobs, AreThoseOfTheLogits) {
       SCOPED_TRACE(testing::Message() << m.name << (device == Device::kCpu ? "" : ", reference"));
       const ModelPtr& model = tiny(m.name);
       const std::vector<TokenId> prompt = tokens(100, 3);
-      EngineOptions o = options(64);
+      EngineOptions o = scoring_options(64);
       o.device = device;
       Request r = scored(prompt);
       r.sampling.temperature = 1.5f;  // changes nothing, nor do these
       r.sampling.repetition_penalty = 2.0f;
       r.sampling.logit_bias = {{prompt[5], -100.0f}};
-      const PromptLogprobs got = alone(*make(model, o), std::move(r)).prompt;
+      const PromptLogprobs got = hear_one(*make_engine(model, o), std::move(r)).prompt;
       ASSERT_EQ(got.logprobs.size(), 99u);
       const auto scorer = std::move(Scorer::create(model, {.device = device, .threads = 1})).value();
       const auto check = [&](int64_t position, std::span<const float> logits) {
@@ -227,13 +168,13 @@ TEST(PromptLogprobs, AddUpToThePerplexityOfTransformers) {
   for (const TinyModel& m : tiny_models()) {
     const GoldenPerplexity golden = load_golden(m.golden_path()).perplexity;
     ASSERT_FALSE(golden.ids.empty());
-    EngineOptions o = options(128);
+    EngineOptions o = scoring_options(128);
     o.device = Device::kReference;
-    const auto engine = make(tiny(m.name), o);
+    const auto engine = make_engine(tiny(m.name), o);
     const auto window = static_cast<size_t>(golden.window);
     for (size_t w = 0; w < golden.window_nll.size(); ++w) {
       const auto begin = golden.ids.begin() + static_cast<std::ptrdiff_t>(w * window);
-      const PromptLogprobs got = alone(*engine, scored({begin, begin + golden.window}, 0)).prompt;
+      const PromptLogprobs got = hear_one(*engine, scored({begin, begin + golden.window}, 0)).prompt;
       const double nll = -std::accumulate(got.logprobs.begin(), got.logprobs.end(), 0.0);
       EXPECT_NEAR(nll, golden.window_nll[w], 1e-4 * golden.window_nll[w]) << m.name << ", window " << w;
     }
@@ -243,20 +184,20 @@ TEST(PromptLogprobs, AddUpToThePerplexityOfTransformers) {
 TEST(PromptLogprobs, NothingNeedBeGenerated) {
   for (const char* name : {"tiny-qwen35moe", "tiny-llama"})
     for (const int depth : {1, 2}) {
-      const auto engine = make(tiny(name), options(128, depth));
-      const std::vector<Heard> want = each_alone(*engine);
-      for (size_t i = 0; i < std::size(kLengths); ++i) {
-        const Heard h = alone(*engine, scored(tokens(kLengths[i], 1), 0));
+      const auto engine = make_engine(tiny(name), scoring_options(128, depth));
+      const std::vector<Heard> want = scored_one_by_one(*engine);
+      for (size_t i = 0; i < std::size(kScored); ++i) {
+        const Heard h = hear_one(*engine, scored(tokens(kScored[i], 1), 0));
         EXPECT_EQ(h.events, 2) << "it has begun and ended";
         EXPECT_TRUE(h.tokens.empty());
         EXPECT_EQ(h.finish, FinishReason::kLength);
-        expect_same_bits(h.prompt, want[i].prompt, fmt::format("{} tokens", kLengths[i]));
+        expect_same_bits(h.prompt, want[i].prompt, fmt::format("{} tokens", kScored[i]));
       }
-      const Heard whole = alone(*engine, scored(tokens(1200, 1), 0));
+      const Heard whole = hear_one(*engine, scored(tokens(1200, 1), 0));
       EXPECT_EQ(whole.prompt.logprobs.size(), 1199u) << "as long as the context";
       Request silent = scored(tokens(100, 1), 0);
       silent.prompt_logprobs = -1;
-      const Heard h = alone(*engine, std::move(silent));
+      const Heard h = hear_one(*engine, std::move(silent));
       EXPECT_EQ(h.events, 2) << "it has begun and ended";
       EXPECT_EQ(h.prompts, 0);
       EXPECT_EQ(h.finish, FinishReason::kLength);
@@ -265,8 +206,8 @@ TEST(PromptLogprobs, NothingNeedBeGenerated) {
 
 // A token's own log-probability needs no alternatives beside it.
 TEST(PromptLogprobs, AlternativesAreAsManyAsWereAskedFor) {
-  const auto engine = make(tiny("tiny-llama"), options());
-  const std::vector<Heard> three = each_alone(*engine), none = each_alone(*engine, 0);
+  const auto engine = make_engine(tiny("tiny-llama"), scoring_options());
+  const std::vector<Heard> three = scored_one_by_one(*engine), none = scored_one_by_one(*engine, 0);
   for (size_t i = 0; i < three.size(); ++i) {
     EXPECT_TRUE(none[i].prompt.top.empty());
     EXPECT_EQ(none[i].prompt.logprobs, three[i].prompt.logprobs);
@@ -277,9 +218,9 @@ TEST(PromptLogprobs, AlternativesAreAsManyAsWereAskedFor) {
 
 TEST(PromptLogprobs, AreCancelledLikeOthers) {
   for (const int depth : {1, 2}) {
-    EngineOptions o = options(64, depth);
+    EngineOptions o = scoring_options(64, depth);
     o.max_sequences = 1;
-    const auto engine = make(tiny("tiny-qwen35moe"), o);
+    const auto engine = make_engine(tiny("tiny-qwen35moe"), o);
     Heard running, waiting, last;
     const RequestId a = engine->submit(scored(tokens(500, 1)), running.listener()).value();
     const RequestId b = engine->submit(scored(tokens(500, 2), 0), waiting.listener()).value();
@@ -299,10 +240,10 @@ TEST(PromptLogprobs, AreCancelledLikeOthers) {
 }
 
 TEST(PromptLogprobs, WhatCannotBeIsRefused) {
-  EngineOptions o = options();
+  EngineOptions o = scoring_options();
   o.max_prompt_logprobs = 5;
   const auto refused = [&](Request r) {
-    const Result<RequestId> id = make(tiny("tiny-llama"), o)->submit(std::move(r), nullptr);
+    const Result<RequestId> id = make_engine(tiny("tiny-llama"), o)->submit(std::move(r), nullptr);
     return id.ok() ? "(accepted)" : id.error().message;
   };
   Request r = scored(tokens(10, 1));
@@ -330,11 +271,11 @@ TEST(PromptLogprobs, ADamagedModelSaysSo) {
     const float nan = std::numeric_limits<float>::quiet_NaN();
     std::memcpy(bytes->data() + at, &nan, sizeof nan);
     const auto model = std::move(load_model(std::move(file), "damaged", bytes)).value();
-    const auto engine = make(model, options());
+    const auto engine = make_engine(model, scoring_options());
     for (const int64_t max_tokens : {0, 3}) {
-      const Heard h = alone(*engine, scored({40, 41}, max_tokens));
+      const Heard h = hear_one(*engine, scored({40, 41}, max_tokens));
       EXPECT_EQ(h.finish, FinishReason::kError);
-      EXPECT_EQ(h.error, "the model's logits are not numbers: its file is damaged or not supported");
+      EXPECT_EQ(h.message(), "the model's logits are not numbers: its file is damaged or not supported");
     }
   }
 }

@@ -3,65 +3,42 @@
 
 #include <deque>
 
-#include "engine/engine.h"
-#include "support/golden.h"
-#include "support/tiny_models.h"
+#include "engine/engine_rig.h"
 
 namespace quire::test {
 namespace {
 
-ModelPtr tiny(const std::string& name) {
-  for (const TinyModel& m : tiny_models())
-    if (m.name == name) return load_or_die(TinyModelFile(m).path());
-  fatal(__FILE__, __LINE__, name);
-}
-
-std::vector<TokenId> tokens(int64_t count, TokenId last) {
-  std::vector<TokenId> t(static_cast<size_t>(count));
-  for (size_t i = 0; i < t.size(); ++i) t[i] = static_cast<TokenId>(30 + i * 7 % 250);
-  t.push_back(last);
-  return t;
-}
-
-struct Heard {
-  FinishReason finish = FinishReason::kNone;
-  int ends = 0;
-  bool admitted = false;
-  Listener listener() {
-    return [this](const TokenEvent& e) {
-      if (e.finish() == FinishReason::kNone) return;
-      finish = e.finish();
-      ++ends;
-      admitted = e.as<TokenEvent::Ended>()->admitted.has_value();
-    };
+class Queue : public testing::Test {
+ protected:
+  static std::vector<TokenId> prompt_ending_in(TokenId last, int64_t before) {
+    std::vector<TokenId> t(static_cast<size_t>(before));
+    for (size_t i = 0; i < t.size(); ++i) t[i] = static_cast<TokenId>(30 + i * 7 % 250);
+    t.push_back(last);
+    return t;
+  }
+  static Request request(std::vector<TokenId> prompt, int64_t max_tokens = 4, uint64_t client = 0,
+                         int32_t priority = 0) {
+    Request r = request_of(std::move(prompt), max_tokens);
+    r.client = client;
+    r.priority = priority;
+    return r;
+  }
+  static std::unique_ptr<Engine> make(EngineOptions o) {
+    o.threads = 1;
+    o.context = 2048;
+    o.kv_tokens = 16384;
+    o.prefix_cache = true;
+    return make_engine(tiny("tiny-qwen35moe"), o);
   }
 };
 
-Request request(std::vector<TokenId> prompt, int64_t max_tokens = 4, uint64_t client = 0, int32_t priority = 0) {
-  Request r;
-  r.prompt = std::move(prompt);
-  r.max_tokens = max_tokens;
-  r.ignore_eos = true;
-  r.client = client;
-  r.priority = priority;
-  return r;
-}
-
-std::unique_ptr<Engine> make(EngineOptions o) {
-  o.threads = 1;
-  o.context = 2048;
-  o.kv_tokens = 16384;
-  o.prefix_cache = true;
-  return std::move(Engine::create(tiny("tiny-qwen35moe"), o)).value();
-}
-
 // One computes what fifteen and more can use: they wait without a place, and all others go on.
-TEST(Queue, WhoWaitsForASharedPrefixHoldsNoPlace) {
+TEST_F(Queue, WhoWaitsForASharedPrefixHoldsNoPlace) {
   for (const int sharing : {15, 100}) {
     const auto engine = make({.max_sequences = 16, .max_batch_tokens = 2048});
     std::vector<StepRecord> records;
     engine->observe_steps([&](const StepRecord& r) { records.push_back(r); });
-    for (int i = 0; i <= sharing; ++i) engine->submit(request(tokens(900, 40 + i), 40), nullptr).value();
+    for (int i = 0; i <= sharing; ++i) engine->submit(request(prompt_ending_in(40 + i, 900), 40), nullptr).value();
     for (int i = 0; i < 15; ++i) engine->submit(request({40, 41, 42 + i}, 40), nullptr).value();
     while (engine->busy()) engine->step();
     ASSERT_FALSE(records.empty());
@@ -74,7 +51,7 @@ TEST(Queue, WhoWaitsForASharedPrefixHoldsNoPlace) {
   }
 }
 
-TEST(Queue, AGroupIsTakenWholeOrNotAtAll) {
+TEST_F(Queue, AGroupIsTakenWholeOrNotAtAll) {
   std::deque<Heard> heard;  // longer than the engine, which ends what is left
   const auto engine = make({.max_sequences = 1, .max_waiting = 4});
   const auto group = [&](int count, TokenId bad = 40) {
@@ -95,7 +72,7 @@ TEST(Queue, AGroupIsTakenWholeOrNotAtAll) {
   EXPECT_EQ(ends, 3);
 }
 
-TEST(Queue, ClientsTakeTurnsWhateverOneOfThemAsks) {
+TEST_F(Queue, ClientsTakeTurnsWhateverOneOfThemAsks) {
   std::deque<Heard> many(272), few(6);
   const auto engine = make({.max_sequences = 4});
   for (Heard& h : many) engine->submit(request({40, 41}, 20, 1), h.listener()).value();
@@ -111,7 +88,7 @@ TEST(Queue, ClientsTakeTurnsWhateverOneOfThemAsks) {
   EXPECT_LE(ended(many), 14);
 }
 
-TEST(Queue, PrioritiesAge) {
+TEST_F(Queue, PrioritiesAge) {
   Heard patient;
   std::deque<Heard> others;
   const auto engine = make({.max_sequences = 1, .ageing_steps = 8});
@@ -127,7 +104,7 @@ TEST(Queue, PrioritiesAge) {
 }
 
 // Thousands wait, most of them leave again, and each one hears one end.
-TEST(Queue, ManyWaitAndLeave) {
+TEST_F(Queue, ManyWaitAndLeave) {
   std::deque<Heard> heard(20000);
   const auto engine = make({.max_sequences = 2, .max_waiting = 20000});
   std::vector<RequestId> ids;
@@ -149,7 +126,7 @@ TEST(Queue, ManyWaitAndLeave) {
   EXPECT_EQ(finished, 21);
 }
 
-TEST(Queue, AllCanBeCancelledAtOnce) {
+TEST_F(Queue, AllCanBeCancelledAtOnce) {
   std::deque<Heard> heard(50);
   const auto engine = make({.max_sequences = 2});
   for (Heard& h : heard) engine->submit(request({40, 41}, 100), h.listener()).value();
@@ -167,7 +144,7 @@ TEST(Queue, AllCanBeCancelledAtOnce) {
 }
 
 // A step's work does not grow with how many wait and how many places are free.
-TEST(Queue, OneStepAdmitsABoundedNumber) {
+TEST_F(Queue, OneStepAdmitsABoundedNumber) {
   constexpr int kRequests = 600, kMost = 256 + 32;
   const auto engine = make({.max_sequences = kRequests, .max_batch_tokens = 8192});
   int32_t most = 0, admitted = 0;

@@ -16,9 +16,8 @@ void PrintTo(const Work& w, std::ostream* out) {
   *out << "{" << w.seq.v << ": " << w.begin << "+" << w.count << "}";
 }
 
+namespace test {
 namespace {
-
-using namespace test;
 
 Work work(int32_t id, int64_t begin, int32_t count) {
   return {SeqId{id}, begin, count};
@@ -442,4 +441,5 @@ TEST(Scheduler, SaysWhyNobodyMoreIsAdmitted) {
 }
 
 }  // namespace
+}  // namespace test
 }  // namespace quire

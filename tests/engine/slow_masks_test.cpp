@@ -7,8 +7,7 @@
 #include <thread>
 
 #include "constraint/constrained_output.h"
-#include "engine/engine.h"
-#include "engine/tiny_prompts.h"
+#include "engine/engine_rig.h"
 
 namespace quire::test {
 namespace {
@@ -107,43 +106,27 @@ class SlowGrammar final : public Grammar {
   std::vector<std::string> none_;
 };
 
-Request request(int32_t seed, int64_t max_tokens) {
-  Request r;
-  r.prompt = tokens(20, seed);
-  r.max_tokens = max_tokens;
-  r.sampling.seed = static_cast<uint64_t>(seed);
-  r.sampling.temperature = 1.0f;
-  r.ignore_eos = true;
-  return r;
-}
-
-Request held(const ModelPtr& model, const Slowness& slow, int32_t seed, int64_t max_tokens) {
-  Constraint c;
-  c.vocabulary = std::make_shared<const Vocabulary>(vocabulary_of(*model->tokenizer, model->model->config().vocab));
-  c.grammar = std::make_shared<const SlowGrammar>(slow);
-  Request r = request(seed, max_tokens);
-  r.constraint = std::make_shared<const Constraint>(std::move(c));
-  return r;
-}
-
-struct Heard {
-  std::vector<TokenId> tokens;
-  FinishReason finish = FinishReason::kNone;
-};
-
-Listener into(Heard& heard) {
-  return [&heard](const TokenEvent& e) {
-    if (e.token() >= 0) heard.tokens.push_back(e.token());
-    heard.finish = e.finish();
-  };
-}
-
 class SlowMasks : public testing::TestWithParam<int> {
  protected:
   std::unique_ptr<Engine> engine() const {
     EngineOptions o{.threads = 2, .context = 400, .max_sequences = 4, .max_batch_tokens = 128, .kv_tokens = 1600};
     o.depth = GetParam();
-    return Engine::create(model_, o).value();
+    return make_engine(model_, o);
+  }
+  static Request request(int32_t seed, int64_t max_tokens) {
+    Request r = request_of(tokens(20, seed), max_tokens);
+    r.sampling.seed = static_cast<uint64_t>(seed);
+    r.sampling.temperature = 1.0f;
+    return r;
+  }
+  Request held(const Slowness& slow, int32_t seed, int64_t max_tokens) const {
+    Constraint c;
+    const int64_t vocab = model_->model->config().vocab;
+    c.vocabulary = std::make_shared<const Vocabulary>(vocabulary_of(*model_->tokenizer, vocab));
+    c.grammar = std::make_shared<const SlowGrammar>(slow);
+    Request r = request(seed, max_tokens);
+    r.constraint = std::make_shared<const Constraint>(std::move(c));
+    return r;
   }
   ModelPtr model_ = tiny("tiny-qwen35moe");
 };
@@ -152,16 +135,16 @@ TEST_P(SlowMasks, HoldUpTheirOwnRequestOnly) {
   Heard alone, free_alone;
   {
     const auto quick = engine();
-    quick->submit(held(model_, {}, 1, 30), into(alone)).value();
+    quick->submit(held({}, 1, 30), alone.listener()).value();
     while (quick->busy()) quick->step();
-    quick->submit(request(2, 60), into(free_alone)).value();
+    quick->submit(request(2, 60), free_alone.listener()).value();
     while (quick->busy()) quick->step();
   }
   Gate gate;
   Heard slow, free;
   const auto e = engine();
-  e->submit(held(model_, {.gate = &gate}, 1, 30), into(slow)).value();
-  e->submit(request(2, 60), into(free)).value();
+  e->submit(held({.gate = &gate}, 1, 30), slow.listener()).value();
+  e->submit(request(2, 60), free.listener()).value();
   while (free.finish == FinishReason::kNone) e->step(), e->drain_events();
   EXPECT_EQ(free.tokens, free_alone.tokens);
   EXPECT_EQ(slow.tokens.size(), 3u);  // all that the gate leaves
@@ -177,7 +160,7 @@ TEST_P(SlowMasks, AreLeftBehindByCancelledRequests) {
   Gate gate;
   Heard slow, next;
   const auto e = engine();
-  const RequestId id = e->submit(held(model_, {.gate = &gate}, 1, 30), into(slow)).value();
+  const RequestId id = e->submit(held({.gate = &gate}, 1, 30), slow.listener()).value();
   std::thread stepping([&] {
     while (e->busy()) e->step();
   });
@@ -186,7 +169,7 @@ TEST_P(SlowMasks, AreLeftBehindByCancelledRequests) {
   stepping.join();
   EXPECT_EQ(slow.finish, FinishReason::kCancelled);
   // The pool still waits at the gate, and what it works for is gone.
-  e->submit(request(2, 20), into(next)).value();
+  e->submit(request(2, 20), next.listener()).value();
   while (e->busy()) e->step();
   EXPECT_EQ(next.tokens.size(), 20u);
   EXPECT_TRUE(e->check().ok());
@@ -198,7 +181,7 @@ TEST_P(SlowMasks, OfAnEngineThatEndsAreDropped) {
   std::deque<Heard> heard(3);
   auto e = engine();
   for (int32_t i = 0; i < 3; ++i)
-    e->submit(held(model_, {.gate = &gate}, i, 30), into(heard[static_cast<size_t>(i)])).value();
+    e->submit(held({.gate = &gate}, i, 30), heard[static_cast<size_t>(i)].listener()).value();
   for (int i = 0; i < 20; ++i) e->step();
   gate.await_somebody();
   gate.open();
@@ -215,8 +198,8 @@ TEST_P(SlowMasks, AndSlowTokensGiveTheSameText) {
     std::deque<Heard> heard(4);
     for (size_t i = 0; i < 2; ++i) {
       const auto e = engine();
-      e->submit(held(model_, i == 0 ? slow : heavy, 1, 30), into(heard[2 * i])).value();
-      e->submit(request(2, 40), into(heard[2 * i + 1])).value();
+      e->submit(held(i == 0 ? slow : heavy, 1, 30), heard[2 * i].listener()).value();
+      e->submit(request(2, 40), heard[2 * i + 1].listener()).value();
       while (e->busy()) e->step();
       EXPECT_TRUE(e->check().ok());
       if (i == 1) {

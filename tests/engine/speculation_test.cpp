@@ -2,27 +2,15 @@
 // engine that drafts nothing.
 #include <gtest/gtest.h>
 
-#include <deque>
 #include <map>
 #include <random>
 
 #include "engine/constraints.h"
-#include "engine/engine.h"
-#include "engine/tiny_prompts.h"
-#include "support/golden.h"
+#include "engine/engine_rig.h"
 #include "support/seeds.h"
 
 namespace quire::test {
 namespace {
-
-struct Heard {
-  std::vector<TokenId> tokens;
-  std::vector<float> logprobs;
-  std::vector<std::vector<std::pair<TokenId, float>>> tops;
-  std::string text;
-  FinishReason finish = FinishReason::kNone;
-  int ends = 0;
-};
 
 // What plain engines answered, by prompt: drafts that are right are taken from it.
 using Truth = std::map<std::vector<TokenId>, std::vector<TokenId>>;
@@ -32,7 +20,7 @@ int64_t number(std::mt19937_64& rng, int64_t lo, int64_t hi) {
 }
 
 // A request of every kind. Some begin as others do.
-Request random_request(std::mt19937_64& rng, int64_t vocab) {
+Request random_related_request(std::mt19937_64& rng, int64_t vocab) {
   Request r;
   const auto length = static_cast<size_t>(number(rng, 1, number(rng, 0, 3) == 0 ? 300 : 40));
   const int64_t family = number(rng, 0, 3);
@@ -55,12 +43,7 @@ Request random_request(std::mt19937_64& rng, int64_t vocab) {
   return r;
 }
 
-struct Arrival {
-  Request request;
-  int64_t arrives = 0, cancelled = -1;  // before this step; -1: never
-};
-
-std::vector<Arrival> make_script(const ModelPtr& model, uint64_t seed, int count, bool cancels) {
+std::vector<Arrival> speculation_script(const ModelPtr& model, uint64_t seed, int count, bool cancels) {
   std::mt19937_64 rng(seed);
   const int64_t vocab = model->model->config().vocab;
   std::vector<std::shared_ptr<const Constraint>> constraints;
@@ -69,23 +52,12 @@ std::vector<Arrival> make_script(const ModelPtr& model, uint64_t seed, int count
   int64_t step = 0;
   for (int i = 0; i < count; ++i) {
     step += number(rng, 0, 3);
-    s.push_back({random_request(rng, vocab), step, cancels && number(rng, 0, 6) == 0 ? step + number(rng, 0, 20) : -1});
+    s.push_back(
+        {random_related_request(rng, vocab), step, cancels && number(rng, 0, 6) == 0 ? step + number(rng, 0, 20) : -1});
     if (i % 3 == 0 && !constraints.empty())
       s.back().request.constraint = constraints[static_cast<size_t>(i / 3) % constraints.size()];
   }
   return s;
-}
-
-void hear(Heard& h, const TokenEvent& e) {
-  if (const auto* const token = e.as<TokenEvent::Token>()) {
-    h.tokens.push_back(token->id);
-    h.logprobs.push_back(token->logprob);
-    auto& tops = h.tops.emplace_back();
-    for (const TokenLogprob& t : token->top) tops.emplace_back(t.token, t.logprob);
-  }
-  h.text += e.text();
-  h.finish = e.finish();
-  h.ends += e.finish() != FinishReason::kNone;
 }
 
 struct Played {
@@ -93,25 +65,13 @@ struct Played {
   StepStats stats;
 };
 
-Played play(const ModelPtr& model, EngineOptions options, const std::vector<Arrival>& script) {
-  const auto engine = Engine::create(model, std::move(options)).value();
-  std::deque<Heard> heard(script.size());
-  std::vector<RequestId> ids(script.size());
-  size_t arrived = 0;
-  for (int64_t step = 0; arrived < ids.size() || engine->busy(); ++step) {
-    for (; arrived < ids.size() && script[arrived].arrives <= step; ++arrived)
-      ids[arrived] =
-          engine->submit(script[arrived].request, [&h = heard[arrived]](const TokenEvent& e) { hear(h, e); }).value();
-    for (size_t i = 0; i < arrived; ++i)
-      if (script[i].cancelled == step) engine->cancel(ids[i]);
-    engine->step();
-    const Status books = engine->check();
-    EXPECT_TRUE(books.ok()) << books.error().message;
-  }
-  return {{heard.begin(), heard.end()}, engine->stats()};
+Played serve(const ModelPtr& model, EngineOptions options, const std::vector<Arrival>& script) {
+  const auto engine = make_engine(model, std::move(options));
+  std::vector<Heard> heard = play(*engine, script);
+  return {std::move(heard), engine->stats()};
 }
 
-void expect_same(const std::vector<Heard>& plain, const std::vector<Heard>& drafted) {
+void expect_drafts_changed_nothing(const std::vector<Heard>& plain, const std::vector<Heard>& drafted) {
   for (size_t i = 0; i < plain.size(); ++i) {
     SCOPED_TRACE(i);
     const Heard &a = plain[i], &b = drafted[i];
@@ -147,13 +107,9 @@ DraftHook partly_right(const Truth& truth, uint64_t seed, int64_t vocab) {
   };
 }
 
-EngineOptions options() {
-  return {.threads = 2, .context = 400, .max_sequences = 6, .max_batch_tokens = 128, .kv_tokens = 1600};
-}
-
 // Blocks for fewer sequences than run, and prefixes that are found: nothing of either is a draft's business.
 EngineOptions tight(bool prefixes) {
-  EngineOptions o = options();
+  EngineOptions o = six_sequences();
   o.kv_tokens = 480;
   o.swap_bytes = int64_t{1} << 24;
   o.prefix_cache = prefixes;
@@ -161,11 +117,11 @@ EngineOptions tight(bool prefixes) {
   return o;
 }
 
-void check(const ModelPtr& model, const EngineOptions& plain_options, const SpeculativeOptions& how, uint64_t seed,
-           int64_t* accepted = nullptr) {
+void check_drafts(const ModelPtr& model, const EngineOptions& plain_options, const SpeculativeOptions& how,
+                  uint64_t seed, int64_t* accepted = nullptr) {
   const int64_t vocab = model->model->config().vocab;
-  const std::vector<Arrival> script = make_script(model, seed, 24, true);
-  const Played plain = play(model, plain_options, script);
+  const std::vector<Arrival> script = speculation_script(model, seed, 24, true);
+  const Played plain = serve(model, plain_options, script);
   Truth truth;
   for (size_t i = 0; i < script.size(); ++i) {
     const auto& prompt = script[i].request.prompt;
@@ -174,8 +130,8 @@ void check(const ModelPtr& model, const EngineOptions& plain_options, const Spec
   EngineOptions drafts = plain_options;
   drafts.speculative = how;
   if (how.mode == Speculative::kOff) drafts.speculative.hook = partly_right(truth, seed, vocab);
-  const Played drafted = play(model, drafts, script);
-  expect_same(plain.heard, drafted.heard);
+  const Played drafted = serve(model, drafts, script);
+  expect_drafts_changed_nothing(plain.heard, drafted.heard);
   if (accepted != nullptr) *accepted += drafted.stats.drafts_accepted;
 }
 
@@ -188,7 +144,7 @@ TEST_P(Speculation, DraftsThatAreWrongAnywhereChangeNothing) {
   for (int seed = four.first; seed <= four.last; ++seed)
     for (const int32_t most : {1, 3, 7}) {
       SCOPED_TRACE(fmt::format("seed {}, {} drafts", seed, most));
-      check(model, options(), {.tokens = most, .adaptive = false}, static_cast<uint64_t>(seed), &accepted);
+      check_drafts(model, six_sequences(), {.tokens = most, .adaptive = false}, static_cast<uint64_t>(seed), &accepted);
     }
   EXPECT_GT(accepted, 100);
 }
@@ -200,7 +156,7 @@ TEST_P(Speculation, NothingChangesWhereBlocksAreScarceAndPrefixesAreFound) {
   for (int seed = three.first; seed <= three.last; ++seed)
     for (const bool prefixes : {false, true}) {
       SCOPED_TRACE(fmt::format("seed {}, prefixes {}", seed, prefixes));
-      check(model, tight(prefixes), {.adaptive = false}, static_cast<uint64_t>(seed), &accepted);
+      check_drafts(model, tight(prefixes), {.adaptive = false}, static_cast<uint64_t>(seed), &accepted);
     }
   EXPECT_GT(accepted, 50);
 }
@@ -224,7 +180,8 @@ TEST_P(DemoSpeculation, TheBlockDraftsAndChangesNothing) {
   for (const int32_t most : {1, 3, 7})
     for (const bool prefixes : {false, true}) {
       SCOPED_TRACE(fmt::format("{} drafts, prefixes {}", most, prefixes));
-      check(model_, tight(prefixes), {.mode = Speculative::kMtp, .tokens = most, .adaptive = false}, 7, &accepted);
+      check_drafts(model_, tight(prefixes), {.mode = Speculative::kMtp, .tokens = most, .adaptive = false}, 7,
+                   &accepted);
     }
   EXPECT_GT(accepted, 50);
   // Two steps under way where nothing is drafted, and few rows for drafts.
@@ -232,7 +189,7 @@ TEST_P(DemoSpeculation, TheBlockDraftsAndChangesNothing) {
     EngineOptions deep = tight(true);
     deep.depth = 2;
     deep.max_batch_tokens = 64;
-    check(model_, deep, {.mode = Speculative::kAuto}, static_cast<uint64_t>(seed));
+    check_drafts(model_, deep, {.mode = Speculative::kAuto}, static_cast<uint64_t>(seed));
   }
 }
 
@@ -245,9 +202,9 @@ TEST_P(DemoSpeculation, TheBlocksDraftsAreMostlyRight) {
     r.max_tokens = 100;
     script.push_back({std::move(r)});
   }
-  EngineOptions o = options();
+  EngineOptions o = six_sequences();
   o.speculative = {.mode = Speculative::kMtp, .tokens = 3, .adaptive = false};
-  const StepStats s = play(model_, o, script).stats;
+  const StepStats s = serve(model_, o, script).stats;
   const double first = static_cast<double>(s.accepted_at[0]) / static_cast<double>(s.drafted_sequences);
   const double second = static_cast<double>(s.accepted_at[1]) / static_cast<double>(s.accepted_at[0]);
   RecordProperty("acceptance", fmt::format("{:.3f}, {:.3f}", first, second));
@@ -273,12 +230,12 @@ TEST_P(DemoSpeculation, PenaltiesCountWhatWasDrafted) {
     r.sampling.repetition_penalty = 1.1f;
     script.push_back({std::move(r)});
   }
-  const Played plain = play(model_, options(), script);
+  const Played plain = serve(model_, six_sequences(), script);
   for (const Speculative mode : {Speculative::kMtp, Speculative::kLookup, Speculative::kAuto}) {
-    EngineOptions o = options();
+    EngineOptions o = six_sequences();
     o.speculative = {.mode = mode, .tokens = 5, .adaptive = false};
-    const Played drafted = play(model_, o, script);
-    expect_same(plain.heard, drafted.heard);
+    const Played drafted = serve(model_, o, script);
+    expect_drafts_changed_nothing(plain.heard, drafted.heard);
     if (mode == Speculative::kMtp) {
       EXPECT_GT(drafted.stats.drafts_accepted, 100);
     }

@@ -7,10 +7,10 @@
 namespace quire {
 namespace {
 
-HostMove block(int32_t id) {
+HostMove block_move(int32_t id) {
   return {.device = id, .piece = -1, .page = 0};
 }
-HostMove state(int32_t slot) {
+HostMove state_move(int32_t slot) {
   return {.device = slot, .piece = 1, .page = 0};
 }
 
@@ -23,12 +23,12 @@ struct Delays {
 Delays delays(const StepUse& use, int32_t blocks, int32_t slots) {
   Delays d;
   for (int32_t i = 0; i < blocks; ++i) {
-    if (use.delays_out(block(i))) d.outs.push_back(i);
-    if (use.delays_in(block(i))) d.ins.push_back(i);
+    if (use.delays_out(block_move(i))) d.outs.push_back(i);
+    if (use.delays_in(block_move(i))) d.ins.push_back(i);
   }
   for (int32_t i = 0; i < slots; ++i) {
-    if (use.delays_out(state(i))) d.state_outs.push_back(i);
-    if (use.delays_in(state(i))) d.state_ins.push_back(i);
+    if (use.delays_out(state_move(i))) d.state_outs.push_back(i);
+    if (use.delays_in(state_move(i))) d.state_ins.push_back(i);
   }
   return d;
 }

@@ -2,8 +2,7 @@
 // no more, however long it is; and its text is what it would be if all of them stayed.
 #include <gtest/gtest.h>
 
-#include "engine/engine.h"
-#include "engine/tiny_prompts.h"
+#include "engine/engine_rig.h"
 #include "eval/scorer.h"
 
 namespace quire::test {
@@ -11,24 +10,10 @@ namespace {
 
 class Windows : public testing::TestWithParam<const char*> {
  protected:
-  struct Heard {
-    std::vector<TokenId> tokens;
-    std::vector<float> logprobs;
-    int ends = 0;
-  };
   static Request request(std::vector<TokenId> prompt, int64_t max_tokens) {
-    Request r;
-    r.prompt = std::move(prompt);
-    r.max_tokens = max_tokens;
-    r.ignore_eos = true;
+    Request r = request_of(std::move(prompt), max_tokens);
     r.sampling.logprobs = 0;
     return r;
-  }
-  static Listener listener(Heard& h) {
-    return [&h](const TokenEvent& e) {
-      if (const auto* const t = e.as<TokenEvent::Token>()) h.tokens.push_back(t->id), h.logprobs.push_back(t->logprob);
-      h.ends += e.finish() != FinishReason::kNone;
-    };
   }
   // Of three at least: generated tokens in the arithmetic of prompts.
   std::unique_ptr<Engine> make(EngineOptions o) const {
@@ -37,7 +22,7 @@ class Windows : public testing::TestWithParam<const char*> {
     if (o.max_sequences == 0) o.max_sequences = 3;
     if (o.max_batch_tokens == 0) o.max_batch_tokens = 64;
     if (o.kv_tokens == 0) o.kv_tokens = 1024;
-    return std::move(Engine::create(model_, std::move(o))).value();
+    return make_engine(model_, std::move(o));
   }
   // Until everything has ended. The most window blocks that were in use between two steps.
   static int64_t most_used(Engine& engine) {
@@ -73,7 +58,7 @@ TEST_P(Windows, ALongSequenceHoldsAWindowAndTheRowsInFlight) {
       most = std::max(most, r.pools[1].used);
     });
     Heard heard;
-    engine->submit(request(tokens(800, 1), 200), listener(heard)).value();
+    engine->submit(request(tokens(800, 1), 200), heard.listener()).value();
     const int64_t between = most_used(*engine);
     EXPECT_EQ(heard.tokens.size(), 200u);
     EXPECT_EQ(engine->stats().pools[1].total(), n.least());
@@ -91,7 +76,7 @@ TEST_P(Windows, ProbabilitiesAreThoseOfACacheThatKeepsEverything) {
   const auto engine = make({});
   Heard heard;
   const std::vector<TokenId> prompt = tokens(333, 2);
-  engine->submit(request(prompt, 150), listener(heard)).value();
+  engine->submit(request(prompt, 150), heard.listener()).value();
   most_used(*engine);
   ASSERT_EQ(heard.tokens.size(), 150u);
   std::vector<TokenId> all = prompt;
@@ -119,7 +104,7 @@ TEST_P(Windows, TextsDoNotDependOnLoadOrChunks) {
   std::vector<Heard> alone(requests.size());
   for (size_t i = 0; i < requests.size(); ++i) {
     const auto engine = make({.max_batch_tokens = 1024});
-    engine->submit(requests[i], listener(alone[i])).value();
+    engine->submit(requests[i], alone[i].listener()).value();
     most_used(*engine);
   }
   int64_t hits = 0, preemptions = 0;
@@ -135,7 +120,7 @@ TEST_P(Windows, TextsDoNotDependOnLoadOrChunks) {
         const auto engine = make(o);
         for (int round = 0; round < 2; ++round) {
           std::vector<Heard> heard(requests.size());
-          for (size_t i = 0; i < requests.size(); ++i) engine->submit(requests[i], listener(heard[i])).value();
+          for (size_t i = 0; i < requests.size(); ++i) engine->submit(requests[i], heard[i].listener()).value();
           const WindowNeeds n = needs(*engine);
           EXPECT_LE(most_used(*engine), n.sequence * 6 + n.steps);
           for (size_t i = 0; i < requests.size(); ++i) {
@@ -163,7 +148,7 @@ TEST_P(Windows, WhoHasNoWindowSetAsideWaits) {
   });
   std::vector<Heard> heard(40);
   for (size_t i = 0; i < heard.size(); ++i)
-    engine->submit(request(tokens(10, static_cast<int32_t>(i)), 100), listener(heard[i])).value();
+    engine->submit(request(tokens(10, static_cast<int32_t>(i)), 100), heard[i].listener()).value();
   const int64_t used = most_used(*engine), total = engine->stats().pools[1].total();
   EXPECT_LE(used, total);
   EXPECT_EQ(running, (total - n.steps) / n.sequence) << "as many as there are windows for";
@@ -176,9 +161,9 @@ TEST_P(Windows, WhoHasNoWindowSetAsideWaits) {
 TEST_P(Windows, StayInTheSameBlocksWhereNoSequenceIsLonger) {
   EngineOptions o;
   o.threads = 1, o.context = 40;
-  const auto engine = std::move(Engine::create(model_, o)).value();
+  const auto engine = make_engine(model_, o);
   Heard heard;
-  engine->submit(request(tokens(20, 1), 20), listener(heard)).value();
+  engine->submit(request(tokens(20, 1), 20), heard.listener()).value();
   EXPECT_EQ(engine->pools().size(), 1u);
   EXPECT_EQ(most_used(*engine), 0);
   EXPECT_EQ(heard.ends, 1);
