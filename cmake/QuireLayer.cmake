@@ -162,7 +162,7 @@ function(quire_tests)
       continue()
     endif()
     # Small programs whose files have vocabularies of their own are compiled file by file.
-    if(NOT name MATCHES "^(cache|constraint|engine|jinja|ops|quant|sampling)$")
+    if(NOT name MATCHES "^(cache|constraint|jinja|ops|quant|sampling)$")
       quire_batch(sources test_${name} ${CMAKE_SOURCE_DIR}/tests 6)
     endif()
     add_executable(test_${name} ${sources})
