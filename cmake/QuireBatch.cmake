@@ -1,13 +1,13 @@
 # Files are compiled several to a translation unit, a batch: what takes a compiler's time is the headers that they share,
 # and a batch reads those once. It includes its files by their names relative to src/, tests/ or third_party/, so that
 # ccache finds what another preset or another checkout compiled.
-# Compiled alone are files of an instruction set or with options of their own, and those of a layer or a test program that
-# says ALONE, where files give their private constants the same names.
+# Compiled alone are files of an instruction set, and those of layers that say ALONE and of a few test programs, where
+# files give their private constants the same names.
 # A file must also compile by itself: it includes what it uses, and -DQUIRE_BATCH=0 builds so.
 set(QUIRE_BATCH 8 CACHE STRING "How many files of a folder are compiled as one; 0: each by itself")
 
 # Replaces `files` (a list's name, absolute paths) by what is to be compiled: files, and batches written into the build
-# folder. Groups follow the folders, so that a new file changes no other folder's batches.
+# folder. Groups follow the folders: a new file changes what is in the batches of its own folder alone.
 function(quire_batch files name base size)
   if(QUIRE_BATCH LESS 2)
     return()

@@ -2,8 +2,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <functional>
 #include <map>
-#include <regex>
 #include <set>
 
 #include "ops/sampling/params.h"
@@ -33,13 +34,18 @@ TEST(Documents, HaveALineForEachSamplingField) {
 
 TEST(Documents, ThePageLetsNobodyTypeWhatIsRefused) {
   const std::string page = read_whole_file(QUIRE_SOURCE_DIR "/src/server/page/page.html");
-  static const std::regex kInput("<input type=\"number\"([^>]*) data-setting=\"([a-z_]+)\">");
-  std::map<std::string, std::string> ranges;  // by name: ` min="0" max="1"`
-  for (std::sregex_iterator input(page.begin(), page.end(), kInput), none; input != none; ++input)
-    ranges[(*input)[2]] = (*input)[1];
+  std::map<std::string, std::string, std::less<>> ranges;  // by name: ` min="0" max="1" step="any"`
+  const std::string input = "<input type=\"number\"", setting = " data-setting=\"";
+  for (size_t at = page.find(input); at != std::string::npos; at = page.find(input, at + 1)) {
+    const std::string tag = page.substr(at + input.size(), page.find('>', at) - at - input.size());
+    const size_t named = tag.find(setting);
+    ASSERT_NE(named, std::string::npos) << tag;
+    const size_t name = named + setting.size();
+    ranges[tag.substr(name, tag.find('"', name) - name)] = tag.substr(0, named);
+  }
   int found = 0;
   for (const SamplingField& field : kSamplingFields) {
-    const auto at = ranges.find(std::string(field.name));
+    const auto at = ranges.find(field.name);
     if (at == ranges.end()) continue;
     const std::string least = fmt::format(" min=\"{}\"", field.minus_one_is_zero ? -1 : field.low),
                       most = field.high < kAnyCount ? fmt::format(" max=\"{}\"", field.high) : "";
@@ -52,17 +58,22 @@ TEST(Documents, ThePageLetsNobodyTypeWhatIsRefused) {
 // The routes of the table: `GET /health`, `/ping` has the method of the one before. What stands in capitals is a name
 // that a client gives.
 std::set<std::string> documented_routes() {
+  constexpr std::string_view kCapitals = "ABCDEFGHIJKLMNOPQRSTUVWXYZ";
   const std::string page = api_page();
   const size_t begin = page.find("|---|", page.find("## Routes")), end = page.find("\n\n", begin);
-  static const std::regex kCell("\n\\| ([^|]*) \\|"), kRoute("`([A-Z]* ?)(/[^A-Z`]*)[^`]*`");
-  const std::string table = page.substr(begin, end - begin);
   std::set<std::string> routes;
-  for (std::sregex_iterator cell(table.begin(), table.end(), kCell), none; cell != none; ++cell) {
-    const std::string text = (*cell)[1];
+  for (size_t row = page.find("\n| ", begin); row < end; row = page.find("\n| ", row + 1)) {
+    const std::string cell = page.substr(row + 3, page.find(" |", row + 3) - row - 3);
     std::string method;
-    for (std::sregex_iterator route(text.begin(), text.end(), kRoute); route != none; ++route) {
-      if ((*route)[1].length() > 0) method = (*route)[1];
-      routes.insert(method + std::string((*route)[2]));
+    for (size_t at = cell.find('`'); at != std::string::npos;) {
+      const size_t close = cell.find('`', at + 1);
+      const std::string code = cell.substr(at + 1, close - at - 1);
+      const size_t path = code.find('/');
+      if (path != std::string::npos) {
+        if (path > 0) method = code.substr(0, path);
+        routes.insert(method + code.substr(path, std::min(code.find_first_of(kCapitals, path), code.size()) - path));
+      }
+      at = cell.find('`', close + 1);
     }
   }
   return routes;
