@@ -1,8 +1,8 @@
 # Files are compiled several to a translation unit, a batch: what takes a compiler's time is the headers that they share,
 # and a batch reads those once. It includes its files by their names relative to src/, tests/ or third_party/, so that
 # ccache finds what another preset or another checkout compiled.
-# Compiled alone are files of an instruction set, and those of layers that say ALONE and of a few test programs, where
-# files give their private constants the same names.
+# Compiled alone are files of an instruction set; none.cpp, so that a build with CUDA has the same batches; and those of
+# layers that say ALONE and of a few test programs, where files give their private constants the same names.
 # A file must also compile by itself: it includes what it uses, and -DQUIRE_BATCH=0 builds so.
 set(QUIRE_BATCH 8 CACHE STRING "How many files of a folder are compiled as one; 0: each by itself")
 
@@ -32,7 +32,7 @@ function(quire_batch files name base size)
       set(count 0)
     endif()
     set(folder "${here}")
-    if(file MATCHES "_(avx2|avxvnni|avx512|amx)\\.cpp$|/(main|cpu_check)\\.cpp$")
+    if(file MATCHES "_(avx2|avxvnni|avx512|amx)\\.cpp$|/(main|cpu_check|none)\\.cpp$")
       list(APPEND result ${file})
     elseif(file)
       file(RELATIVE_PATH path ${base} ${file})

@@ -18,10 +18,6 @@ double gib(int64_t bytes) {
   return static_cast<double>(bytes) / (1 << 30);
 }
 
-int64_t blocks(int64_t tokens) {
-  return (tokens + kBlockTokens - 1) / kBlockTokens;
-}
-
 // Sizes that a file gives: a number too large to count is larger than any memory.
 int64_t capped(int64_t bytes) {
   return std::min(bytes, INT64_MAX / 4);
@@ -114,7 +110,7 @@ class Plan {
     return cost_.state() + cost_.sequence + cost_.sampled + times(context, cost_.position);
   }
   int64_t places() const { return times(o.max_sequences, cost_.state() + cost_.sequence); }
-  int64_t kv_bytes(int64_t tokens) const { return times(blocks(tokens), cost_.kv_block()); }
+  int64_t kv_bytes(int64_t tokens) const { return times(blocks_of(tokens), cost_.kv_block()); }
   Result<int64_t> step_bytes() const {
     if (memory_.step_bytes) return memory_.step_bytes(o);
     return cost_.steps(o);
@@ -326,13 +322,13 @@ Result<MemoryShares> memory_shares(const EnginePlan& o, const ModelConfig& c, co
   int64_t saved = o.prefix_cache && c.has_state() ? o.state_checkpoints : 0;
   if (o.kv_is_bound) {
     int64_t left = has_memory(o, memory) - s.steps - s.states;
-    saved = saved_states(saved, left, cost.state(), times(blocks(o.context), cost.kv_block()));
+    saved = saved_states(saved, left, cost.state(), times(blocks_of(o.context), cost.kv_block()));
     left -= saved * cost.state();
     if (cost.kv_block() > 0)
       s.kv_tokens = std::min(o.kv_tokens, std::max<int64_t>(left, 0) / cost.kv_block() * kBlockTokens);
   }
   s.saved_states = saved * cost.state();
-  s.kv = times(blocks(s.kv_tokens), cost.kv_block());
+  s.kv = times(blocks_of(s.kv_tokens), cost.kv_block());
   return s;
 }
 
@@ -343,11 +339,11 @@ UnitsWithin units_within(const EnginePlan& plan, const CachePools& pools, int64_
     const int64_t state = state_bytes(pools);
     int32_t& states = u.counts[static_cast<size_t>(pool)];
     const int32_t own = std::min(states, plan.max_sequences);
-    states = own + saved_states(states - own, bytes - state * own, state, block * blocks(plan.context));
+    states = own + saved_states(states - own, bytes - state * own, state, block * blocks_of(plan.context));
     bytes -= state * states;
   }
-  u.least_tokens = (plan.kv_is_bound ? blocks(plan.context) : plan.kv_blocks()) * kBlockTokens;
-  const int64_t others = block * blocks(u.least_tokens);
+  u.least_tokens = (plan.kv_is_bound ? blocks_of(plan.context) : plan.kv_blocks()) * kBlockTokens;
+  const int64_t others = block * blocks_of(u.least_tokens);
   u.least_bytes = others;
   const auto running = [&](const CachePoolSpec& pool) {
     const WindowNeeds n = plan.window_needs(pool);

@@ -6,6 +6,11 @@
 
 namespace quire {
 
+// Blocks that hold so many tokens, of which there are none or more.
+constexpr int64_t blocks_of(int64_t tokens) {
+  return (tokens + kBlockTokens - 1) / kBlockTokens;
+}
+
 // What is chosen where memory allows.
 struct PlanDefaults {
   int32_t sequences = 0;                           // running at once

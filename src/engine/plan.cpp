@@ -7,8 +7,8 @@
 namespace quire {
 namespace {
 
-int32_t blocks(int64_t tokens) {
-  return static_cast<int32_t>((tokens + kBlockTokens - 1) / kBlockTokens);
+int32_t block_count(int64_t tokens) {
+  return static_cast<int32_t>(blocks_of(tokens));
 }
 
 }  // namespace
@@ -23,8 +23,8 @@ WindowNeeds EnginePlan::window_needs(const CachePoolSpec& pool) const {
   // While memory is planned the context may become so short that windows need no pool of their own any more.
   if (!pool.is_window() || (context > 0 && context <= pool.window)) return {};
   return {.sequence = static_cast<int32_t>(most_window_blocks(pool.window, most_drafts())),
-          .steps = blocks(int64_t{depth} * max_batch_tokens),
-          .place = blocks(pool.window - 1)};
+          .steps = block_count(int64_t{depth} * max_batch_tokens),
+          .place = block_count(pool.window - 1)};
 }
 
 PoolCounts EnginePlan::wanted_units(const CachePools& pools) const {
@@ -53,7 +53,7 @@ int32_t EnginePlan::sampled_rows() const {
 }
 
 int32_t EnginePlan::most_swaps() const {
-  return swap_bytes > 0 ? blocks(context) + max_sequences + blocks(max_batch_tokens) : 0;
+  return swap_bytes > 0 ? block_count(context) + max_sequences + block_count(max_batch_tokens) : 0;
 }
 
 int32_t EnginePlan::state_pages(const ModelConfig& model) const {
@@ -67,14 +67,14 @@ int32_t EnginePlan::cache_moves(const ModelConfig& model) const {
   // What a step computes and who comes back takes the place of as much, and a few prompts save and restore a state
   // each.
   constexpr int32_t kStates = 16;
-  return 2 * (blocks(context) + blocks(max_batch_tokens) + max_sequences) +
+  return 2 * (block_count(context) + block_count(max_batch_tokens) + max_sequences) +
          state_pages(model) * std::min(max_sequences, kStates);
 }
 
 StepCapacity EnginePlan::step_capacity(const ModelConfig& model) const {
   return {.rows = max_batch_tokens,
           .segments = max_sequences,
-          .table_width = blocks(context),
+          .table_width = block_count(context),
           .tables = block_pools(cache_shape(model).pools().value_or(CachePools{{}})),
           .logit_rows = sampled_rows(),
           .hidden_rows = pooling == Pooling::kMean ? max_batch_tokens : max_sequences,
