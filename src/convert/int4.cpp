@@ -9,7 +9,7 @@
 namespace quire::convert {
 namespace {
 
-constexpr int64_t kBlock = 32;  // columns of a block of Q4_0 and Q5_0
+constexpr int64_t kBlockColumns = 32;  // columns of a block of Q4_0 and Q5_0
 
 bool is_half(double x) {
   return std::isfinite(x) && to_float(to_half(static_cast<float>(x))) == x;
@@ -58,7 +58,7 @@ std::vector<uint8_t> Int4::zeros_of(int64_t row, int64_t groups) const {
 }
 
 Int4Fit find_fit(const Int4& m, int64_t rows, int64_t cols) {
-  if (m.group_of != nullptr || m.group % kBlock != 0) return Int4Fit::kNone;
+  if (m.group_of != nullptr || m.group % kBlockColumns != 0) return Int4Fit::kNone;
   Int4Fit fit = Int4Fit::kQ4_0;
   const int64_t groups = cols / m.group;
   for (int64_t row = 0; row < rows; ++row) {
@@ -88,15 +88,15 @@ void repack_int4_row(DType type, const Int4& m, int64_t row, int64_t cols, std::
   std::vector<uint8_t> codes(static_cast<size_t>(cols));
   m.codes.read_row(row, cols, codes.data());
   const std::vector<uint8_t> zeros = m.zeros_of(row, cols / m.group);
-  for (int64_t b = 0; b < cols / kBlock; ++b) {
-    const int64_t first = (blocks.empty() ? b : blocks[static_cast<size_t>(b)]) * kBlock, g = first / m.group;
+  for (int64_t b = 0; b < cols / kBlockColumns; ++b) {
+    const int64_t first = (blocks.empty() ? b : blocks[static_cast<size_t>(b)]) * kBlockColumns, g = first / m.group;
     const half d = to_half(static_cast<float>(m.scale(row, g)));
     std::memcpy(out, &d.bits, sizeof d.bits);
     out += sizeof d.bits;
     const int add = wide ? 16 - zeros[static_cast<size_t>(g)] : 0;
-    uint8_t pairs[kBlock / 2] = {};
+    uint8_t pairs[kBlockColumns / 2] = {};
     uint32_t fifth = 0;
-    for (int i = 0; i < kBlock; ++i) {
+    for (int i = 0; i < kBlockColumns; ++i) {
       const auto code = static_cast<uint32_t>(codes[static_cast<size_t>(first + i)] + add);
       pairs[i % 16] = static_cast<uint8_t>(pairs[i % 16] | (code & 15U) << (i < 16 ? 0 : 4));
       fifth |= code >> 4 << i;
