@@ -292,7 +292,7 @@ function(quire_fuzzers)
        ${CMAKE_SOURCE_DIR}/src/server/tools/*.cpp)
   list(APPEND protocol ${CMAKE_SOURCE_DIR}/src/server/answer_events.cpp ${CMAKE_SOURCE_DIR}/src/server/answer_parser.cpp
        ${CMAKE_SOURCE_DIR}/src/server/random_id.cpp ${CMAKE_SOURCE_DIR}/src/lab/load/url.cpp
-       ${CMAKE_SOURCE_DIR}/src/lab/load/workload.cpp)
+       ${CMAKE_SOURCE_DIR}/src/lab/load/workload.cpp ${CMAKE_SOURCE_DIR}/src/ops/sampling/params.cpp)
   add_library(fuzz_protocol STATIC ${protocol})
   quire_set_isa(${protocol})
   target_link_libraries(fuzz_protocol PUBLIC quire_constraint Boost::headers)
