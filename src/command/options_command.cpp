@@ -2,6 +2,7 @@
 #include <memory>
 
 #include "command/command.h"
+#include "command/man_page.h"
 #include "command/options_table.h"
 #include "core/escape.h"
 #include "core/output.h"
@@ -18,18 +19,24 @@ std::string limits_markdown() {
   return text;
 }
 
-Status print_options(const Program& program, const std::string& name) {
+Status print_options(const Program& program, const std::string& name, const std::string& format) {
   if (name == "limits") {
     write_out(limits_markdown());
     return {};
   }
+  if (name == program.name && format == "man") {
+    write_out(man_page(program));
+    return {};
+  }
   for (const auto& command : described_commands(program))
     if (command->name() == name) {
-      write_out(options_markdown(*command));
+      write_out(format == "man"    ? man_page(program, *command)
+                : format == "json" ? options_json(*command)
+                                   : options_markdown(*command));
       return {};
     }
   if (const Neighbour* const n = neighbour_with(program.neighbours, name); n != nullptr)
-    return hand_over(*n, name, {"options", name});
+    return hand_over(*n, name, {"options", name, "--format", format});
   return request_error("there is no command '{}'; quire help lists them, and limits are the keys of serve's --limits",
                        escaped(name, 60));
 }
@@ -37,10 +44,19 @@ Status print_options(const Program& program, const std::string& name) {
 }  // namespace
 
 Action add_options(Flags& flags, const Program& program) {
-  auto name = std::make_shared<std::string>();
-  flags.add("COMMAND", name.get(), "Whose options; limits: the keys of the file that serve takes with --limits")
+  struct Options {
+    std::string name, format = "markdown";
+  };
+  auto o = std::make_shared<Options>();
+  flags
+      .add("COMMAND", &o->name,
+           fmt::format("Whose options; limits: the keys of the file that serve takes with --limits; {}, as a page of "
+                       "man: its commands",
+                       program.name))
       .required();
-  return [name, &program] { return print_options(program, *name); };
+  flags.add("--format", chosen_text(&o->format, {{"markdown"}, {"man"}, {"json"}}),
+            "markdown: a table; man: a page for man(1); json: rows for other programs");
+  return [o, &program] { return print_options(program, o->name, o->format); };
 }
 
 Action add_completions(Flags& flags, const Program& program) {

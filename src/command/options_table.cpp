@@ -3,6 +3,8 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
 
 namespace quire::cli {
 namespace {
@@ -49,6 +51,21 @@ std::string options_markdown(const Flags& command) {
                         taken_values(flag), shown, replaced(row.help, "|", "\\|"));
   }
   return text;
+}
+
+std::string options_json(const Flags& command) {
+  nlohmann::ordered_json rows = nlohmann::ordered_json::array();
+  for (const Flag& flag : command.rows()) {
+    const FlagRow& row = flag.row();
+    nlohmann::ordered_json r = {{"names", row.names}, {"takes", row.takes}, {"help", row.help}};
+    if (!row.position.empty()) r["position"] = row.position;
+    if (!row.default_text.empty()) r["default"] = row.default_text;
+    if (const auto choices = flag.choices(); !choices.empty()) r["choices"] = choices;
+    if (row.range && std::isfinite(row.range->least)) r["least"] = row.range->least;
+    if (row.range && std::isfinite(row.range->most)) r["most"] = row.range->most;
+    rows.push_back(std::move(r));
+  }
+  return nlohmann::ordered_json{{"command", command.name()}, {"options", std::move(rows)}}.dump(2) + "\n";
 }
 
 namespace {

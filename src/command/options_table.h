@@ -10,6 +10,10 @@ namespace quire::cli {
 // A table in Markdown of a command's rows, in the order of its help.
 std::string options_markdown(const Flags& command);
 
+// The same as JSON: {"command": "serve", "options": [{"names": ["-m", "--model"], "takes": "FILE", ...}]}. A row has
+// `choices`, `least` and `most`, `default` and `position` where there are such.
+std::string options_json(const Flags& command);
+
 // Whether what the flag takes is the name of a file or folder.
 bool takes_file(const Flag& flag);
 
