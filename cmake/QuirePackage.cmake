@@ -13,4 +13,4 @@ add_library(quire_older_glibc OBJECT ${CMAKE_SOURCE_DIR}/packaging/glibc_compat.
 target_compile_options(quire_older_glibc PRIVATE -O2 -Wall -Wextra -Werror)
 target_link_options(quire_older_glibc INTERFACE --sysroot=${QUIRE_SYSROOT} -B${libraries} -L${libraries}
                                                 -L${QUIRE_SYSROOT}/lib/x86_64-linux-gnu -Wl,--as-needed)
-target_link_libraries(quire_older_glibc INTERFACE $<TARGET_OBJECTS:quire_older_glibc> -lrt -lpthread -ldl)
+target_link_libraries(quire_older_glibc INTERFACE -lrt -lpthread -ldl)

@@ -11,6 +11,7 @@ constexpr Command kCommands[] = {
     {"chat", "Talk with the model of a server", add_chat},
     {"serve", "Answer many users over HTTP: the APIs of OpenAI (chat and Responses), Anthropic and Ollama, and a page",
      add_serve, kTakesHubModels},
+    {"health", "Say whether a server is ready to answer", add_health},
     {"pull", "Fetch a model from a hub into the cache that other tools share", add_pull},
     {"list", "List the models that were fetched from a hub", add_list},
     {"rm", "Remove a model that was fetched from a hub", add_rm},

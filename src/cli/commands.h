@@ -10,6 +10,7 @@ extern const Program kQuire;
 Action add_chat(Flags& flags);
 Action add_convert(Flags& flags);
 Action add_devices(Flags& flags);
+Action add_health(Flags& flags);
 Action add_imatrix(Flags& flags);
 Action add_inspect(Flags& flags);
 Action add_list(Flags& flags);

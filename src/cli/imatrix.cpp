@@ -29,7 +29,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 struct ImatrixOptions {
-  ModelOptions model;
+  ModelOptions model{.device = Device::kCpu};
   std::string file, output;
   std::vector<std::string> merge;
   WindowOptions cut;

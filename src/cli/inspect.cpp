@@ -432,8 +432,9 @@ Action add_inspect(Flags& flags) {
   flags.add("--template", &o->chat_template, "Print the chat template and nothing else (with --json: include it)");
   flags.add("-c,--context", &o->context, at_least(1), "Tokens of a sequence, for the estimate of memory");
   flags.add("--sequences", &o->sequences, at_least(1), "Sequences at once, for the estimate of memory");
-  flags.add("--device", chosen_text(&o->remote.device, {{"cpu"}, {"cuda"}}), "Where it is to run, cpu or cuda");
-  flags.add("--gpu", &o->remote.gpu, "With --device cuda: which GPU, as `quire devices` counts them");
+  flags.add("--device", chosen_text(&o->remote.device, {{"auto"}, {"cpu"}, {"cuda"}}),
+            "Where it is to run: auto (a GPU if there is one), cpu or cuda");
+  flags.add("--gpu", &o->remote.gpu, "Which GPU, as `quire devices` counts them");
   o->remote.flags.add(flags);
   flags.add("--check", &o->check, "Decode every tensor and look for values that are not finite");
   return [o] { return inspect(*o); };

@@ -13,7 +13,7 @@ namespace quire::cli {
 struct RemoteInspection {
   std::string model;  // hf:ORG/NAME[:QUANT|FILE], or a URL
   HubFlags flags;
-  std::string device = "cpu";
+  std::string device = "auto";
   int gpu = 0;
   int64_t context = 4096;
 };

@@ -17,7 +17,7 @@ namespace quire::cli {
 namespace {
 
 struct PullOptions {
-  std::string model, device = "cpu";
+  std::string model, device = "auto";
   int gpu = 0;
   bool json = false;
   HubFlags flags;
@@ -113,9 +113,9 @@ Action add_pull(Flags& flags) {
       .add("MODEL ORG/NAME[:QUANT|FILE]", &o->model,
            "ORG/NAME on a hub; after a colon a kind (Q4_K_M, safetensors) or a file")
       .required();
-  flags.add("--device", chosen_text(&o->device, {{"cpu"}, {"cuda"}}),
-            "Where it is to run, for choosing among several: cpu, or cuda");
-  flags.add("--gpu", &o->gpu, "With --device cuda: which GPU, as `quire devices` counts them");
+  flags.add("--device", chosen_text(&o->device, {{"auto"}, {"cpu"}, {"cuda"}}),
+            "Where it is to run, for choosing among several: auto (a GPU if there is one), cpu or cuda");
+  flags.add("--gpu", &o->gpu, "Which GPU, as `quire devices` counts them");
   o->flags.add(flags);
   flags.add("--json", &o->json, "Print one JSON object");
   flags.footer("Prints the path of the file or folder. docs/hub.md says how one of several files is chosen.");

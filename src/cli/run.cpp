@@ -70,11 +70,8 @@ Status RunOptions::check() const {
 
 Result<EngineOptions> RunOptions::engine_options() const {
   EngineOptions e;
-  QUIRE_TRY(e.device, model.checked_device());
-  QUIRE_TRY(e.kernels, model.parsed_kernels());
-  e.gpu = model.gpu;
+  QUIRE_CHECKED(model.apply(e));
   QUIRE_CHECKED(compute.apply(e));
-  e.threads = model.threads;
   e.context = context;
   e.max_sequences = 1;
   e.max_batch_tokens = batch_tokens;

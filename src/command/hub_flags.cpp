@@ -88,7 +88,8 @@ Result<hub::HubOptions> HubFlags::parsed() const {
 }
 
 Result<hub::Place> place_of(const std::string& device, int gpu) {
-  if (device != "cuda") return hub::Place{"this machine's memory that is available", available_memory(), false};
+  if (device != "cuda" && (device != "auto" || (gpu == 0 && !open_gpu(gpu).ok())))
+    return hub::Place{"this machine's memory that is available", available_memory(), false};
   QUIRE_TRY(const std::vector<GpuInfo> gpus, list_gpus());
   if (gpu < 0 || static_cast<size_t>(gpu) >= gpus.size())
     return request_error("--gpu {}: there are {} GPUs", gpu, gpus.size());
@@ -159,7 +160,7 @@ Status fetch_named_models(const HubFlags& flags, Flags& command) {
       used.offline = flags.offline || named->cached;
       QUIRE_TRY(hub::HubOptions options, used.parsed());
       QUIRE_TRY(options.place,
-                place_of(value_of(command, "--device", "cpu"), std::stoi(value_of(command, "--gpu", "0"))));
+                place_of(value_of(command, "--device", "auto"), std::stoi(value_of(command, "--gpu", "0"))));
       QUIRE_TRY(const hub::Pulled pulled, hub::pull(named->name, options));
       tell(fmt::format("{}: {} ({})", named->name.text(), pulled.kind, pulled.why));
       value = pulled.path;

@@ -24,7 +24,8 @@ struct HubFlags {
   Result<hub::HubOptions> parsed() const;
 };
 
-// Memory of the device that the command line names with --device and --gpu, which weights may take.
+// Memory, which weights may take, of the device that the command line names with --device and --gpu; auto: a GPU if
+// there is one, else this machine.
 Result<hub::Place> place_of(const std::string& device, int gpu);
 
 // A model of a hub that a command line's word stands for.

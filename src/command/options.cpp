@@ -5,6 +5,7 @@
 
 #include "command/card_costs.h"
 #include "core/output.h"
+#include "engine/cuda_device.h"
 #include "ops/registry.h"
 
 namespace quire::cli {
@@ -22,9 +23,10 @@ void ModelOptions::add(Flags& flags) {
 }
 
 void ModelOptions::add_compute(Flags& flags) {
-  flags.add("--device", chosen(&device, kDevices),
-            "Where to compute: cpu, cuda (an NVIDIA GPU), or reference (plain float32 loops, slow)");
-  flags.add("--gpu", &gpu, "With --device cuda: which GPU, as `quire devices` counts them");
+  flags.add("--device", chosen(&device, kPlaces),
+            "Where to compute: auto (a GPU if there is one that the model fits, else the CPU), cpu, cuda (an NVIDIA "
+            "GPU), or reference (plain float32 loops, slow)");
+  flags.add("--gpu", &gpu, "Which GPU, as `quire devices` counts them");
   flags.add("-t,--threads", &threads, "Threads; 0: all CPUs. The output does not depend on it");
   flags.add("--kernel OP=NAME", &kernels,
             "Force one operator to one kernel, to bisect a difference (repeatable). What it does not take "
@@ -33,9 +35,27 @@ void ModelOptions::add_compute(Flags& flags) {
 
 Result<Device> ModelOptions::checked_device() const {
   if (gpu < 0) return request_error("--gpu {}: GPUs are counted from 0", gpu);
-  if (gpu > 0 && device != Device::kCuda)
-    return request_error("--gpu {}: --device {} does not use one; add --device cuda", gpu, device_name());
-  return device;
+  if (device && *device != Device::kCuda && gpu > 0)
+    return request_error("--gpu {}: --device {} does not use one; add --device cuda", gpu, name_of(kDevices, *device));
+  if (device) return *device;
+  const Result<Machine> there = open_gpu(gpu);
+  if (!there.ok() && gpu > 0) return there.error();
+  return there.ok() ? Device::kCuda : Device::kCpu;
+}
+
+std::string ModelOptions::why_no_gpu() const {
+  if (device) return "";
+  const Result<Machine> there = open_gpu(gpu);
+  return there.ok() ? "" : there.error().message;
+}
+
+Status ModelOptions::apply(EngineOptions& to) const {
+  QUIRE_TRY(to.device, checked_device());
+  QUIRE_TRY(to.kernels, parsed_kernels());
+  to.or_cpu = !device && to.device == Device::kCuda;
+  to.gpu = gpu;
+  to.threads = threads;
+  return {};
 }
 
 void KvCacheOption::add(Flags& flags) {

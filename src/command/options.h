@@ -24,6 +24,10 @@ inline constexpr Named<Device> kDevices[] = {
 inline constexpr Named<KvCacheType> kKvCacheTypes[] = {
     {"auto", KvCacheType::kAuto}, {"bf16", KvCacheType::kBf16, "bfloat16"}, {"fp8", KvCacheType::kFp8, "fp8_e4m3"}};
 
+// Where to compute, as commands for models take it; auto: a GPU if there is one that this program can use.
+inline constexpr Named<std::optional<Device>> kPlaces[] = {
+    {"auto", std::nullopt}, {"cpu", Device::kCpu}, {"cuda", Device::kCuda}, {"reference", Device::kReference}};
+
 // --kv-cache-dtype: what keys and values are kept in.
 struct KvCacheOption {
   KvCacheType type = KvCacheType::kAuto;
@@ -57,16 +61,20 @@ struct ComputeOptions {
 // MODEL or -m, --device, --gpu, --threads, --kernel: which model runs where.
 struct ModelOptions {
   std::string model;
-  Device device = Device::kCpu;
+  std::optional<Device> device;  // none: auto
   int gpu = 0;
   int threads = 0;
   std::vector<std::string> kernels;
 
   void add(Flags& flags);
   void add_compute(Flags& flags);  // all but the model, for commands that take their models another way
-  std::string device_name() const { return name_of(kDevices, device); }
-  // With --gpu only where the device is one.
+  // What was asked for; with auto the GPU of --gpu where this program can use it, else the CPU. --gpu with another
+  // device is an error, and so is auto where the GPU that --gpu names cannot be used.
   Result<Device> checked_device() const;
+  // With auto, where that is the CPU: why it is no GPU. Else empty.
+  std::string why_no_gpu() const;
+  // Sets device, GPU, threads and kernels; with auto also that the CPU is good enough where the model does not fit.
+  Status apply(EngineOptions& to) const;
   // "op=name" pairs; an unknown operator or kernel, or one that this CPU cannot run, is an error.
   Result<KernelChoice> parsed_kernels() const;
 };

@@ -184,12 +184,10 @@ void ServeFlags::add(Flags& flags) {
 Result<server::ServeOptions> ServeFlags::parsed() const {
   server::ServeOptions s = o;
   s.model = model.model;
-  QUIRE_TRY(s.engine.device, model.checked_device());
-  s.engine.gpu = model.gpu;
+  QUIRE_CHECKED(model.apply(s.engine));
+  s.why_no_gpu = model.why_no_gpu();
   QUIRE_CHECKED(compute.apply(s.engine));
   QUIRE_TRY(s.rope, rope.parsed());
-  QUIRE_TRY(s.engine.kernels, model.parsed_kernels());
-  s.engine.threads = model.threads;
   s.grammars.program = "/proc/self/exe";
   const auto bytes = [](double gib) { return static_cast<int64_t>(gib * (1 << 30)); };
   s.engine.swap_bytes = bytes(swap_space);

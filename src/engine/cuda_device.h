@@ -6,6 +6,8 @@
 
 namespace quire {
 
+// Whether this program has code for GPUs.
+bool has_cuda();
 // Makes GPU number `gpu` the calling thread's, if its kernels take all calls of the model's steps (engine/dry_step.h);
 // else an error that says why not.
 Status choose_gpu(const LoadedModel& model, int gpu, KvCacheType kv_cache);

@@ -44,7 +44,7 @@ Status check_device(int gpu) {
   int count = 0;
   const cudaError_t code = cudaGetDeviceCount(&count);
   if (code != cudaSuccess || count == 0)
-    return request_error("no NVIDIA GPU can be used ({}); use --device cpu, which is the default",
+    return request_error("no NVIDIA GPU can be used ({}); use --device cpu",
                          code == cudaSuccess ? "there is none" : cudaGetErrorString(code));
   if (gpu >= count)
     return request_error("--gpu {}: there {} {}, counted from 0 (`quire devices` lists them)", gpu,
@@ -55,6 +55,10 @@ Status check_device(int gpu) {
 }
 
 }  // namespace
+
+bool has_cuda() {
+  return true;
+}
 
 Result<GpuMemory> gpu_memory(int64_t weights) {
   size_t free = 0, total = 0;

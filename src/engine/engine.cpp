@@ -89,6 +89,15 @@ std::string_view finish_reason_name(FinishReason r) {
 
 Result<std::unique_ptr<Engine>> Engine::create(std::shared_ptr<const LoadedModel> model, EngineOptions options,
                                                const BackendFactory& backend) {
+  Result<std::unique_ptr<Engine>> engine = create_on_device(model, options, backend);
+  if (engine.ok() || options.device != Device::kCuda || !options.or_cpu) return engine;
+  log_warning(fmt::format("the CPU computes: {}", engine.error().message));
+  options.device = Device::kCpu;
+  return create_on_device(std::move(model), std::move(options), backend);
+}
+
+Result<std::unique_ptr<Engine>> Engine::create_on_device(std::shared_ptr<const LoadedModel> model,
+                                                         EngineOptions options, const BackendFactory& backend) {
   const auto start = std::chrono::steady_clock::now();
   QUIRE_CHECKED(check_forced(options.kernels, {.device = options.device}));
   const ModelConfig& config = model->model->config();

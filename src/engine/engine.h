@@ -140,6 +140,8 @@ class Engine {
   static constexpr int32_t kMostAdmitted = 256;
 
   Engine(std::shared_ptr<const LoadedModel> model, EnginePlan plan, std::unique_ptr<Backend> backend);
+  static Result<std::unique_ptr<Engine>> create_on_device(std::shared_ptr<const LoadedModel> model,
+                                                          EngineOptions options, const BackendFactory& backend);
 
   Status validate(const Request& r) const;
   Result<std::unique_ptr<Sequence>> prepare(Submission submission) const;

@@ -6,11 +6,15 @@
 namespace quire {
 namespace {
 
-Error no_cuda(std::string_view instead = "use --device cpu, which is the default") {
+Error no_cuda(std::string_view instead = "use --device cpu") {
   return request_error("this program is compiled without CUDA (the preset `cuda` needs nvcc 13); {}", instead);
 }
 
 }  // namespace
+
+bool has_cuda() {
+  return false;
+}
 
 Result<MemoryOfEngine> place_on_gpu(const std::shared_ptr<const LoadedModel>&, const EngineOptions&, bool) {
   return no_cuda();

@@ -41,7 +41,10 @@ constexpr bool for_latency(Arithmetic a, int32_t max_sequences) {
 // (engine/plan.h), from the device, its memory and the model.
 struct EngineOptions {
   Device device = Device::kCpu;
-  int gpu = 0;      // which one, as `quire devices` counts them
+  int gpu = 0;  // which one, as `quire devices` counts them
+  // With Device::kCuda: the CPU computes where the model does not fit the GPU, or has no kernels there; a warning says
+  // so. Else that is an error.
+  bool or_cpu = false;
   int threads = 0;  // 0: all CPUs this process may use
   // Longest sequence, prompt and output; 0: the model's trained context, or what memory allows if that is less.
   int64_t context = 0;

@@ -19,7 +19,7 @@ namespace {
 
 struct BenchBatchOptions {
   ModelSource source;
-  ModelOptions model;
+  ModelOptions model{.device = Device::kCpu};
   ComputeOptions compute;
   int64_t prompt = 128, generate = 128;
   std::vector<int32_t> widths = {1, 8, 32, 64, 128, 256};
@@ -114,7 +114,7 @@ void print_json(const BenchBatchOptions& o, const Engine& engine, const std::vec
   nlohmann::ordered_json out = {
       {"version", QUIRE_VERSION},
       {"model", o.source.name()},
-      {"device", o.model.device_name()},
+      {"device", name_of(kDevices, engine.plan().device)},
       {"fingerprint", engine.fingerprint()},
       {"prompt_tokens", o.prompt},
       {"generated_tokens", o.generate},
@@ -152,9 +152,8 @@ Status bench_batch(const BenchBatchOptions& o) {
     shapes.push_back({.sequences = n, .prompt = o.prompt, .generate = o.generate});
     widths.push_back({.shape = shapes.back()});
   }
-  EngineOptions options{.gpu = o.model.gpu, .threads = o.model.threads};
-  QUIRE_TRY(options.device, o.model.checked_device());
-  QUIRE_TRY(options.kernels, o.model.parsed_kernels());
+  EngineOptions options;
+  QUIRE_CHECKED(o.model.apply(options));
   QUIRE_CHECKED(o.compute.apply(options));
   QUIRE_CHECKED(o.simulate(options.speculative));
   QUIRE_TRY(const std::shared_ptr<const LoadedModel> model, o.source.load(options.device));

@@ -15,7 +15,7 @@ namespace quire::cli {
 struct CompareOptions {
   std::vector<std::string> models;
   std::string judged;  // -m: stands behind `models`
-  ModelOptions compute;
+  ModelOptions compute{.device = Device::kCpu};
   KvCacheOption kv_cache;
   std::string text, svg, save_logits, logits;
   WindowOptions cut{.window = 0};  // 0: not given

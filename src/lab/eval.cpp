@@ -25,7 +25,7 @@ constexpr int64_t kMargin = 16;
 constexpr size_t kShownBytes = 160;
 
 struct EvalOptions {
-  ModelOptions model;
+  ModelOptions model{.device = Device::kCpu};
   KvCacheOption kv_cache;
   std::string file, output;
   std::vector<std::string> types;
@@ -179,9 +179,8 @@ Status eval(const EvalOptions& o) {
     QUIRE_TRY(PlannedOutput output, PlannedOutput::create(o.output));
     planned.emplace(std::move(output));
   }
-  EngineOptions options{.gpu = o.model.gpu, .threads = o.model.threads, .max_sequences = o.batch};
-  QUIRE_TRY(options.device, o.model.checked_device());
-  QUIRE_TRY(options.kernels, o.model.parsed_kernels());
+  EngineOptions options{.max_sequences = o.batch};
+  QUIRE_CHECKED(o.model.apply(options));
   options.kv_cache = o.kv_cache.type;
   QUIRE_TRY(const std::string text, read_text(o.file));
   QUIRE_TRY(std::vector<EvalTask> tasks, parse_eval_tasks(text, o.file));

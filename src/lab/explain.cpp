@@ -25,7 +25,7 @@ namespace quire::cli {
 namespace {
 
 struct ExplainOptions {
-  ModelOptions model;
+  ModelOptions model{.device = Device::kCpu};
   KvCacheOption kv_cache;
   ArithmeticOption arithmetic;
   CardCostsOption card_costs;
@@ -41,7 +41,8 @@ struct ExplainOptions {
 
 Status ExplainOptions::check() const {
   if (!card.empty() && !costs && model.device != Device::kCuda)
-    return request_error("--card {}: --device {} does not use one; add --device cuda", card, model.device_name());
+    return request_error("--card {}: --device {} does not use one; add --device cuda", card,
+                         name_of(kDevices, *model.device));
   if (!costs && model.model.empty()) return request_error("give a MODEL, or --costs");
   return {};
 }

@@ -15,7 +15,7 @@ namespace quire::cli {
 namespace {
 
 struct PerplexityOptions {
-  ModelOptions model;
+  ModelOptions model{.device = Device::kCpu};
   KvCacheOption kv_cache;
   RopeFlags rope;
   std::string file;

@@ -37,7 +37,7 @@ Status ProfileOptions::check() const {
   QUIRE_TRY(const Device device, model.checked_device());
   if (device != Device::kCuda)
     return request_error("--device {}: the kernels of a GPU are profiled; `quire bench` measures a CPU",
-                         model.device_name());
+                         name_of(kDevices, device));
   return {};
 }
 

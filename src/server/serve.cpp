@@ -77,6 +77,14 @@ Result<SamplingParams> default_sampling(const ServeOptions& o, const LoadedModel
   return sampling;
 }
 
+// "computing on GPU 0", "computing on the CPU (no NVIDIA GPU can be used: ...)".
+std::string computing_on(const Engine& engine, const std::string& why_no_gpu) {
+  const EnginePlan& plan = engine.plan();
+  if (plan.device == Device::kCuda) return fmt::format("computing on GPU {}", plan.gpu);
+  const char* const by = plan.device == Device::kReference ? "the CPU, by reference kernels" : "the CPU";
+  return fmt::format("computing on {}{}", by, why_no_gpu.empty() ? "" : fmt::format(" ({})", why_no_gpu));
+}
+
 void tell_systemd(const ServeOptions& o, std::string_view state) {
   if (const Status s = notify(o.notify_socket, state); !s.ok()) log_warning(s.error().message);
 }
@@ -227,6 +235,7 @@ Status serve_model(const ServeOptions& o, const std::shared_ptr<const LoadedMode
   options.top_priority = o.limits.max_priority;
   QUIRE_TRY(SamplingParams sampling, default_sampling(o, *loaded).context("--generation-config"));
   QUIRE_TRY(std::unique_ptr<Engine> engine, Engine::create(loaded, std::move(options)));
+  tell(computing_on(*engine, o.why_no_gpu));
   tell(engine->capacity());
   const GrammarCacheOptions grammars = within_memory(o.grammars);
   tell(memory_line(*engine, grammars, o.http, o.responses));

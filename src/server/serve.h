@@ -40,6 +40,7 @@ struct ServeOptions {
   std::string step_trace;     // a file for a record of every step; empty: none
   std::string notify_socket;  // of systemd
   EngineOptions engine;
+  std::string why_no_gpu;  // where one would have been taken; empty: nobody asked, or there is one
   RequestLimits limits;
   GrammarCacheOptions grammars;
   HttpServerOptions http;

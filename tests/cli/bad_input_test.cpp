@@ -122,7 +122,7 @@ TEST_F(BadInput, CommandsAndOptions) {
   expect_refused("run", "give a model: quire run FILE");
   expect_refused(run(good, "--bogus"), "--bogus");
   expect_refused(run(good, "-p hi --max-tokens abc"), "--max-tokens");
-  expect_refused(run(good, "-p hi --device tpu"), "--device tpu: must be cpu, cuda or reference");
+  expect_refused(run(good, "-p hi --device tpu"), "--device tpu: must be auto, cpu, cuda or reference");
   expect_refused(run(good, "-p hi --kernel linear"), "--kernel linear: write it as operator=kernel");
   expect_refused(run(good, "-p hi --kernel nope=avx2"), "there is no operator nope (there are: embed,");
   expect_refused(run(good, "-p hi --kernel linear=nope"), "operator linear has no kernel nope (it has: ");

@@ -23,7 +23,7 @@ std::string LocalPartner::about() const {
       "  device               {}\n"
       "  fingerprint          {}\n",
       name(), escaped(options_.model.model, 200), c.architecture, c.layers, human_bytes(model_->file.tensor_bytes()),
-      options_.model.device_name(), engine_->fingerprint());
+      name_of(kDevices, engine_->plan().device), engine_->fingerprint());
 }
 
 Result<std::string> LocalPartner::chat_template() const {

@@ -294,7 +294,7 @@ Result<Snapshot> Taking::run() {
   s_.program = "quire " QUIRE_VERSION;
   s_.time = now_text();
   s_.model = o_.has_model() ? std::filesystem::path(o_.source.name()).filename().string() : "";
-  s_.device = o_.model.device_name();
+  s_.device = name_of(kDevices, device_);
   s_.threads = o_.model.threads > 0 ? o_.model.threads : available_cpus();
   s_.quick = o_.quick;
   machine();
@@ -340,11 +340,8 @@ Status check_parts(std::span<const std::string> names) {
 
 Result<SpeedOptions> TakeOptions::speed() const {
   SpeedOptions s{.quick = quick};
-  QUIRE_TRY(s.engine.device, model.checked_device());
-  QUIRE_TRY(s.engine.kernels, model.parsed_kernels());
+  QUIRE_CHECKED(model.apply(s.engine));
   s.engine.kv_cache = kv_cache.type;
-  s.engine.gpu = model.gpu;
-  s.engine.threads = model.threads;
   return s;
 }
 
@@ -363,7 +360,7 @@ std::vector<std::string> TakeOptions::arguments() const {
     if (source.synth.vocab) add("--vocab", std::to_string(*source.synth.vocab));
     if (source.synth.mtp) all.emplace_back("--mtp");
   }
-  add("--device", model.device_name());
+  add("--device", name_of(kPlaces, model.device));
   if (model.gpu > 0) add("--gpu", std::to_string(model.gpu));
   if (model.threads > 0) add("--threads", std::to_string(model.threads));
   for (const std::string& k : model.kernels) add("--kernel", k);

@@ -11,7 +11,7 @@ namespace quire::cli::snapshot {
 
 struct TakeOptions {
   ModelSource source;
-  ModelOptions model;
+  ModelOptions model{.device = Device::kCpu};
   KvCacheOption kv_cache;
   std::string text, reference;  // files; empty: none
   double most_kl = 0;           // that passes; 0: any
