@@ -1,30 +1,30 @@
 #!/usr/bin/env bash
 # Makes the packages, from a clean tree and the same bytes each time on the same system:
-#   packaging/build.sh [--preset PRESET] [--jobs N] [OUT]     OUT: build/packages
-# quire_engine-*.whl (pip), quire_*.deb, quire-*.tar.xz with install.sh, quire-*-oci.tar (an image), LocalAI's backend,
-# and SHA256SUMS. PRESET: `package`, with code for every GPU; `cuda` takes what was built for Hopper anyway.
+#   packaging/build.sh [--preset PRESET] [--only KIND] ... [OUT]     OUT: build/packages
+# KIND: wheel (pip), deb, tar (with install.sh), image (of containers), localai (its backend); all of them by default.
+# PRESET: `package`, with code for every GPU; `cuda` takes what was built for Hopper anyway.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 export CCACHE_BASEDIR="$PWD" CCACHE_NOHASHDIR=1
 preset=package
-jobs=$(nproc)
+kinds=()
 while [ $# -gt 0 ]; do
   case $1 in
     --preset) preset=$2 && shift 2 ;;
-    --jobs) jobs=$2 && shift 2 ;;
+    --only) kinds+=("$2") && shift 2 ;;
     -*) sed -n '2,/^set/{/^set/!p}' "$0" >&2 && exit 2 ;;
     *) break ;;
   esac
 done
+[ ${#kinds[@]} -gt 0 ] || kinds=(wheel deb tar image localai)
 out=${1:-build/packages}
 
 scripts/setup.sh
 # Sources' time stands for that of everything that is made of them.
 epoch=$(git log -1 --format=%ct)
-export SOURCE_DATE_EPOCH=$epoch
 packaging/sysroot.py build/sysroot
 cmake --log-level=WARNING --preset "$preset" -DQUIRE_SYSROOT="$PWD/build/sysroot"
-cmake --build "build/$preset" -j "$jobs" --target quire quire-lab quire-localai
+cmake --build "build/$preset" --target quire quire-lab quire-localai
 
 rm -rf "$out"
 mkdir -p "$out"
@@ -32,24 +32,39 @@ stage=$out/stage
 packaging/stage.py "build/$preset" "$stage" --epoch "$epoch"
 version=$(sed -n 's/^project(quire VERSION \([^ ]*\).*/\1/p' CMakeLists.txt)
 
-packaging/wheel.py "$stage" "$out" --epoch "$epoch"
-packaging/deb.py "$stage" "$out" --epoch "$epoch"
-packaging/oci.py "$stage" "$out" --epoch "$epoch"
-
-# Sorted, owned by root, of the sources' time.
+# A folder as an archive: sorted, owned by root, of the sources' time.
 archive() {
   tar --create --sort=name --owner=root:0 --group=root:0 --numeric-owner --mtime="@$epoch" --mode=u=rwX,go=rX \
-    -C "$(dirname "$2")" "$(basename "$2")" | xz -6 -T1 >"$1"
-  echo "$1"
+    -C "$(dirname "$1")" "$(basename "$1")" | xz -6 -T1 >"$1.tar.xz"
+  rm -rf "$1"
+  echo "$1.tar.xz"
 }
-folder=$out/quire-$version-linux-x86_64
-mkdir -p "$folder"
-cp -a "$stage" "$folder/tree"
-cp packaging/install.sh "$folder/"
-(cd "$folder" && find tree -type f | LC_ALL=C sort | xargs sha256sum >SHA256SUMS)
-archive "$folder.tar.xz" "$folder"
-localai=$out/quire-localai-$version-linux-x86_64
-packaging/localai/install.sh "$stage/bin/quire-localai" "$localai" >/dev/null
-archive "$localai.tar.xz" "$localai"
-rm -rf "$folder" "$localai"
-(cd "$out" && sha256sum -- *.whl *.deb *.tar *.tar.xz >SHA256SUMS)
+make_wheel() { packaging/wheel.py "$stage" "$out" --epoch "$epoch"; }
+make_deb() { packaging/deb.py "$stage" "$out" --epoch "$epoch"; }
+make_image() { packaging/oci.py "$stage" "$out" --epoch "$epoch"; }
+make_tar() {
+  local folder=$out/quire-$version-linux-x86_64
+  mkdir -p "$folder"
+  cp -a "$stage" "$folder/tree"
+  cp packaging/install.sh "$folder/"
+  (cd "$folder" && find tree -type f | LC_ALL=C sort | xargs sha256sum >SHA256SUMS)
+  archive "$folder"
+}
+make_localai() {
+  local folder=$out/quire-localai-$version-linux-x86_64
+  packaging/localai/install.sh "$stage/bin/quire-localai" "$folder" >/dev/null
+  archive "$folder"
+}
+
+# Side by side: each of them compresses on one core.
+made=()
+for kind in "${kinds[@]}"; do
+  case $kind in
+    wheel | deb | tar | image | localai) "make_$kind" & made+=($!) ;;
+    *) echo "build: there are wheel, deb, tar, image and localai, and no '$kind'" >&2 && exit 2 ;;
+  esac
+done
+for one in "${made[@]}"; do wait "$one"; done
+rm -rf "$stage"
+sums=$(cd "$out" && find . -maxdepth 1 -type f -printf '%P\n' | LC_ALL=C sort | xargs sha256sum)
+echo "$sums" >"$out/SHA256SUMS"

@@ -36,7 +36,8 @@ Description: server for large language models
 
 def lay(staged, root, epoch, version):
     usr = root / "usr"
-    shutil.copytree(staged, usr, symlinks=True)
+    # LocalAI has a package of its own for its backend.
+    shutil.copytree(staged, usr, symlinks=True, ignore=shutil.ignore_patterns("quire-localai"))
     doc = usr / "share/doc/quire"
     licences = "".join(f"\n== {name}\n\n{path.read_text(errors='replace')}"
                        for path, name in archives.files_below(doc / "licences"))

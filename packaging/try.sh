@@ -43,7 +43,7 @@ fresh() {
 inside() { chroot "$root" env -i PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LANG=C.UTF-8 "$@"; }
 # Names of all files and folders, but for what systems write about packages, and compiled Python.
 listing() { (cd "$root" && find . -xdev -path ./proc -prune -o -path ./dev -prune -o -path ./try -prune -o -print) |
-  grep -Ev '^\./var/(lib/dpkg|lib/apt|cache|log)|__pycache__|^\./(root|tmp)$|^\./etc/(passwd|group|shadow|gshadow|subuid|subgid)-?$' | sort; }
+  grep -Ev '^\./var/(lib/dpkg|lib/apt|cache|log)|__pycache__|^\./(root|tmp)$|^\./run/|^\./etc/(passwd|group|shadow|gshadow|subuid|subgid)-?$' | sort; }
 # The program runs, and serves: what it says is the same both ways.
 works() { inside python3 /try/try_serving.py "$1" /try/demo-moe-nvfp4.gguf; }
 removed() {
