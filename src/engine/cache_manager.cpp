@@ -77,6 +77,18 @@ PoolUses CacheManager::uses() const {
   return uses;
 }
 
+CacheManager::HostUse CacheManager::host_use() const {
+  if (prefix_ == nullptr || prefix_->host() == nullptr) return {};
+  const int64_t chunk = kChunkBlocks * pools_[kKvPool].bytes, state = state_bytes(pools_);
+  const PrefixCache::Stats s = prefix_->stats();
+  return {.pages_used = prefix_->host()->used_count(),
+          .pages_total = prefix_->host()->total(),
+          .states = s.host_states,
+          .bytes_stored = s.chunks_stored * chunk + s.states_stored * state,
+          .bytes_loaded = s.chunks_loaded * chunk + s.states_loaded * state,
+          .tokens_loaded = s.chunks_loaded * kChunkTokens};
+}
+
 void CacheManager::find_prefix(Sequence& s) {
   if (prefix_ && s.prefix.reads) prefix_->find(s.prompt(), s.prefix.match);
 }

@@ -97,6 +97,12 @@ class CacheManager {
     int64_t preemptions = 0, swapped_out = 0, swapped_in = 0;  // sequences; blocks
   };
   const Counts& counts() const { return counts_; }
+  // Of the prefix cache's memory on the host: as StepStats has it. Zeros where there is none.
+  struct HostUse {
+    int64_t pages_used = 0, pages_total = 0, states = 0;
+    int64_t bytes_stored = 0, bytes_loaded = 0, tokens_loaded = 0;
+  };
+  HostUse host_use() const;
 
   // Pools consistent, and every block, state and page accounted for by these sequences and the prefix cache.
   Status check(std::span<const std::unique_ptr<Sequence>> running) const;

@@ -116,107 +116,66 @@ Result<std::unique_ptr<Engine>> Engine::create_on_device(std::shared_ptr<const L
 Engine::Engine(std::shared_ptr<const LoadedModel> model, EnginePlan plan, std::unique_ptr<Backend> backend)
     : model_(std::move(model)),
       plan_(std::move(plan)),
-      delivery_([this](RequestId id, bool by_text) { on_end(id, by_text); }),
+      inbox_(plan_.max_waiting, plan_.max_sequences),
+      delivery_([this](RequestId id, bool by_text) { inbox_.end(id, by_text); }),
       backend_(std::move(backend)),
       cache_(*backend_, plan_, model_->model->config()),
       writer_(*backend_, plan_, model_->model->config()),
       in_flight_(plan_.depth, backend_->layout().capacity().segments),
+      waiting_(plan_),
       running_(backend_->layout().capacity().batch_slots),
-      queue_({.top_priority = plan_.top_priority, .ageing_steps = plan_.ageing_steps}),
       speculator_(plan_, *model_),
-      masks_(*backend_, [this] {
-        const std::lock_guard lock(inbox_mutex_);
-        mask_made_ = true;
-        arrived_.notify_all();
-      }) {
+      masks_(*backend_, [this] { inbox_.wake(); }),
+      committer_(*model_, delivery_, speculator_, masks_, counters_, waiting_) {
   fingerprint_ = fmt::format("quire-{}.{}/{}/{}/{:016x}", QUIRE_VERSION, kNumericsVersion, backend_->numerics(),
                              plan_.for_latency() ? "latency" : "throughput", model_->identity());
   const CacheShape cache = plan_.cache_shape(model_->model->config());
   if (cache.kv_dtype != cache.activation_dtype)
     fingerprint_ += fmt::format("/kv-{}", cache.kv_dtype == DType::kF8E4M3 ? "fp8" : dtype_name(cache.kv_dtype));
-  const auto sequences = static_cast<size_t>(plan_.max_sequences);
-  // on_end() takes no memory: of those that run, each is named once between two steps.
-  ended_by_text_.reserve(2 * sequences);
-  texts_.reserve(2 * sequences);
-  snapshot_.running.reserve(sequences);
-  const size_t looked_at = static_cast<size_t>(kMostAdmitted + kLookAhead + kMostDeferred);
-  snapshot_.waiting.reserve(looked_at);
-  snapshot_.clients.reserve(looked_at);
-  candidates_.reserve(looked_at);
-  beginnings_.reserve(looked_at + sequences);
-  queue_.reserve(looked_at);
-  step_plan_.reserve(looked_at);
+  snapshot_.running.reserve(static_cast<size_t>(plan_.max_sequences));
+  snapshot_.waiting.reserve(WaitingRequests::kMostLookedAt);
+  snapshot_.clients.reserve(WaitingRequests::kMostLookedAt);
+  step_plan_.reserve(WaitingRequests::kMostLookedAt);
 }
 
 Engine::~Engine() {
   step_observer_ = nullptr;  // what it knows may have ended already
   take_incoming();
   while (!in_flight_.empty()) retire();
+  const TokenEvent::Ended cancelled{.finish = FinishReason::kCancelled};
   for (const auto& s : running_.all())
-    if (!s->finished()) finish(*s, {.finish = FinishReason::kCancelled});
+    if (!s->finished()) committer_.finish(*s, cancelled);
   release_finished();
-  while (!waiting_.empty()) finish_waiting(RequestId{waiting_.begin()->first}, {.finish = FinishReason::kCancelled});
+  while (!waiting_.empty()) finish_waiting(waiting_.first(), cancelled);
   delivery_.drain();
 }
 
-void Engine::cancel(RequestId id) {
-  const std::lock_guard lock(inbox_mutex_);
-  cancels_.push_back(id);
-  arrived_.notify_all();
-}
-
-void Engine::cancel_all() {
-  const std::lock_guard lock(inbox_mutex_);
-  cancel_all_ = true;
-  arrived_.notify_all();
-}
-
-// On the delivering thread.
-void Engine::on_end(RequestId id, bool by_text) {
-  const std::lock_guard lock(inbox_mutex_);
-  if (by_text) ended_by_text_.push_back(id);
-  unfinished_.fetch_sub(1, std::memory_order_release);
-  arrived_.notify_all();
-}
-
 void Engine::take_incoming() {
-  arriving_.clear();
-  cancelling_.clear();
-  texts_.clear();
-  {
-    const std::lock_guard lock(inbox_mutex_);
-    arriving_.swap(inbox_);
-    cancelling_.swap(cancels_);
-    texts_.swap(ended_by_text_);
-    cancelling_all_ = std::exchange(cancel_all_, false);
-    mask_made_ = false;
-  }
-  for (auto& s : arriving_) {
-    queue_.add(s->id.v, s->request.client, s->request.priority, planned_steps_);
-    waiting_.emplace(s->id.v, std::move(s));
-  }
-  if (!texts_.empty())
+  Inbox::Arrivals& arrived = inbox_.take();
+  for (auto& s : arrived.sequences) waiting_.add(std::move(s), planned_steps_);
+  if (!arrived.ended_by_text.empty())
     for (const auto& s : running_.all())
-      if (!s->finished() && contains(texts_, s->id)) end_running(*s);
-  carry_out_cancels();
-  take_masks();
+      if (!s->finished() && contains(arrived.ended_by_text, s->id)) committer_.end(*s);
+  carry_out_cancels(arrived);
+  for (const auto& s : running_.all()) committer_.commit_held(*s);
   release_finished();
-  publish_counts();
+  publish_caches();
 }
 
-void Engine::carry_out_cancels() {
+void Engine::carry_out_cancels(Inbox::Arrivals& arrived) {
   const TokenEvent::Ended cancelled{.finish = FinishReason::kCancelled};
-  if (cancelling_all_)
-    while (!waiting_.empty()) finish_waiting(RequestId{waiting_.begin()->first}, cancelled);
-  if (cancelling_.empty() && !cancelling_all_) return;
-  std::sort(cancelling_.begin(), cancelling_.end(), [](RequestId a, RequestId b) { return a.v < b.v; });
+  if (arrived.cancelled_all)
+    while (!waiting_.empty()) finish_waiting(waiting_.first(), cancelled);
+  std::vector<RequestId>& ids = arrived.cancelled;
+  if (ids.empty() && !arrived.cancelled_all) return;
+  const auto before = [](RequestId a, RequestId b) { return a.v < b.v; };
+  std::sort(ids.begin(), ids.end(), before);
   for (const auto& s : running_.all()) {
-    const bool asked = std::binary_search(cancelling_.begin(), cancelling_.end(), s->id,
-                                          [](RequestId a, RequestId b) { return a.v < b.v; });
-    if (!s->finished() && (asked || cancelling_all_)) finish(*s, cancelled);
+    const bool asked = std::binary_search(ids.begin(), ids.end(), s->id, before);
+    if (!s->finished() && (asked || arrived.cancelled_all)) committer_.finish(*s, cancelled);
   }
-  for (const RequestId id : cancelling_)
-    if (waiting_.contains(id.v)) finish_waiting(id, cancelled);
+  for (const RequestId id : ids)
+    if (waiting_.contains(id)) finish_waiting(id, cancelled);
 }
 
 bool Engine::step() {
@@ -232,55 +191,18 @@ bool Engine::step() {
     // Ahead by `depth` steps, or by as many as there are.
     if (in_flight_.full() || !planned) retire();
     const double all = std::chrono::duration<double>(Clock::now() - begin).count();
-    const std::lock_guard lock(inbox_mutex_);
-    stats_.host_seconds += all - (waited_seconds_ - waited);
+    counters_.count_host_seconds(all - (waited_seconds_ - waited));
     return true;
   }
   speculator_.idle();
   if (!was_idle) return true;
   // Nothing to compute: listeners may have to hear of ends, or be about to send more.
-  std::unique_lock lock(inbox_mutex_);
-  if (unfinished_.load(std::memory_order_acquire) > 0)
-    arrived_.wait_for(lock, std::chrono::milliseconds(2), [&] {
-      return unfinished_.load(std::memory_order_acquire) == 0 || !inbox_.empty() || !cancels_.empty() ||
-             !ended_by_text_.empty() || cancel_all_ || mask_made_;
-    });
+  inbox_.wait(std::chrono::milliseconds(2));
   return false;
 }
 
-// What other threads ask for.
-void Engine::publish_counts() {
-  const CacheManager::Counts& c = cache_.counts();
-  const std::lock_guard lock(inbox_mutex_);
-  stats_.prefix_queries = c.queries;
-  stats_.prefix_hits = c.hits;
-  stats_.prefix_misses = c.misses;
-  stats_.preemptions = c.preemptions;
-  stats_.blocks_swapped_out = c.swapped_out;
-  stats_.blocks_swapped_in = c.swapped_in;
-  stats_.pools = cache_.uses();
-  publish_host_tier();
-}
-
-void Engine::publish_host_tier() {
-  const PrefixCache* const cache = cache_.prefix_cache();
-  if (cache == nullptr || cache->host() == nullptr) return;
-  const int64_t chunk = kChunkBlocks * cache_.pools()[kKvPool].bytes, state = state_bytes(cache_.pools());
-  const PrefixCache::Stats s = cache->stats();
-  stats_.host_pages_used = cache->host()->used_count();
-  stats_.host_pages_total = cache->host()->total();
-  stats_.host_states = s.host_states;
-  stats_.host_bytes_stored = s.chunks_stored * chunk + s.states_stored * state;
-  stats_.host_bytes_loaded = s.chunks_loaded * chunk + s.states_loaded * state;
-  stats_.host_tokens_loaded = s.chunks_loaded * kChunkTokens;
-}
-
-void Engine::finish(Sequence& s, TokenEvent::Ended end) {
-  end.admitted = s.admitted;
-  end.drafts = s.drafts.drafted;
-  end.drafts_accepted = s.drafts.accepted;
-  end_running(s);
-  delivery_.push(s.stream, std::move(end));
+void Engine::publish_caches() {
+  counters_.note_caches(cache_.counts(), cache_.uses(), cache_.host_use());
 }
 
 void Engine::fail(Error error) {
@@ -292,28 +214,15 @@ void Engine::fail(Error error) {
     return release_finished();
   }
   const Error lost = std::move(error).context("the device is lost");
-  {
-    const std::lock_guard lock(inbox_mutex_);
-    lost_ = lost;
-  }
+  inbox_.lose(lost);
   fail_all(lost);
 }
 
 // One that has no batch slot.
 void Engine::finish_waiting(RequestId id, const TokenEvent::Ended& end) {
-  const auto at = waiting_.find(id.v);
-  {
-    const std::lock_guard lock(inbox_mutex_);
-    --queued_;
-  }
-  queue_.remove(id.v);
-  delivery_.push(at->second->stream, end);
-  waiting_.erase(at);
-}
-
-void Engine::end_running(Sequence& s) {
-  if (!s.finished()) queue_.end(s.request.client);
-  s.stage = Sequence::Stage::kFinished;
+  inbox_.leave_queue(1);
+  const std::unique_ptr<Sequence> s = waiting_.remove(id);
+  delivery_.push(s->stream, end);
 }
 
 void Engine::release_finished() {
@@ -323,7 +232,7 @@ void Engine::release_finished() {
 void Engine::fail_running(const Error& error) {
   const TokenEvent::Ended failed{.finish = FinishReason::kError, .error = error};
   for (const auto& s : running_.all())
-    if (!s->finished()) finish(*s, failed);
+    if (!s->finished()) committer_.finish(*s, failed);
   // Those in flight began with what the failed step left: nobody wants their results.
   while (!in_flight_.empty()) {
     write_masks_that_wait();
@@ -334,7 +243,7 @@ void Engine::fail_running(const Error& error) {
 void Engine::fail_all(const Error& error) {
   fail_running(error);
   const TokenEvent::Ended failed{.finish = FinishReason::kError, .error = error};
-  while (!waiting_.empty()) finish_waiting(RequestId{waiting_.begin()->first}, failed);
+  while (!waiting_.empty()) finish_waiting(waiting_.first(), failed);
   release_finished();
 }
 
@@ -354,19 +263,13 @@ Result<PrefixFileContent> Engine::load_prefixes(const std::string& path) {
   if (cache_.prefix_cache() == nullptr) return PrefixFileContent{};
   Result<PrefixFileContent> content =
       read_prefix_file(path, prefix_owner(), salt_hash_, prefix_hash_, *cache_.prefix_cache(), *backend_);
-  publish_counts();
+  publish_caches();
   return content;
 }
 
-std::optional<Error> Engine::lost() const {
-  const std::lock_guard lock(inbox_mutex_);
-  return lost_;
-}
-
 StepStats Engine::stats() const {
-  const std::lock_guard lock(inbox_mutex_);
-  StepStats s = stats_;
-  s.waiting = queued_;
+  StepStats s = counters_.read();
+  s.waiting = inbox_.queued();
   return s;
 }
 

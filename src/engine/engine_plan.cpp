@@ -3,7 +3,6 @@
 #include <chrono>
 
 #include "engine/engine.h"
-#include "engine/sharing.h"
 
 namespace quire {
 namespace {
@@ -15,7 +14,6 @@ constexpr int32_t kMostSkipped = 4;
 
 void Engine::take_snapshot() {
   snapshot_.running.clear();
-  snapshot_.waiting.clear();
   for (const auto& s : running_.all())
     snapshot_.running.push_back({.id = SeqId{s->memory.slot},
                                  .prompt = s->prompt_tokens(),
@@ -42,90 +40,10 @@ void Engine::take_snapshot() {
   if (snapshot_.host_blocks > 0 && snapshot_.available_blocks < most)
     for (size_t i = 0; i < snapshot_.running.size(); ++i)
       snapshot_.running[i].exclusive = cache_.exclusive_blocks(*running_.all()[i]);
-  look_at_waiting();
-}
-
-// Tells of tokens that the pool has committed.
-void Engine::take_masks() {
-  for (const auto& s : running_.all()) {
-    std::optional<SequenceMasks::Committed> made = SequenceMasks::take(*s);
-    if (!made) continue;
-    if (made->accepted)
-      tell(*s, std::move(made->token));
-    else
-      finish(*s, dead_end());
-  }
-}
-
-void Engine::look_at_waiting() {
-  candidates_.clear();
-  beginnings_.clear();
-  snapshot_.clients.clear();
-  if (running_.free_slots() == 0) return;
-  for (const auto& r : running_.all())
-    if (cache_.is_adding_prefixes(*r)) note_beginning(*r);
-  queue_.age(planned_steps_);
-  queue_.begin(planned_steps_);
-  // Found tokens that penalties have to be told of: a step has room for those of one context. And what comes back from
-  // the host for them: one step moves so much.
-  int64_t past = 0, moves = 0;
-  int32_t wanted = std::min(running_.free_slots(), kMostAdmitted) + kLookAhead, deferred = 0;
-  while (wanted > 0 && deferred < kMostDeferred) {
-    const std::optional<WaitingQueue::Entry> next = queue_.next();
-    if (!next) break;
-    Sequence& s = *waiting_.at(static_cast<int32_t>(next->id));
-    cache_.find_prefix(s);
-    // Waiting ones get numbers beyond those of all places.
-    ScheduledSequence& of = snapshot_.waiting.emplace_back();
-    of = {.id = SeqId{plan_.max_sequences + static_cast<int32_t>(candidates_.size())},
-          .prompt = s.prompt_tokens(),
-          .total = s.prompt_tokens(),
-          .computed = s.prefix.match.usable,
-          .max_blocks = s.memory.most[kKvPool],
-          .windows = CacheManager::set_aside(s),
-          .held = static_cast<int32_t>(s.prefix.match.usable / kBlockTokens),
-          .unused = s.prefix.match.unused,
-          .priority = next->priority,
-          .age = next->age,
-          .client = next->client,
-          .arrival = next->arrival};
-    candidates_.push_back(&s);
-    if (cache_.prefix_cache() != nullptr && s.prefix.reads) {
-      if (has_shared_prefix(s))
-        defer(of, Deferral::kSharedPrefix);
-      else if (s.request.sampling.has_penalties() && (past += s.prefix.match.usable) > plan_.context)
-        defer(of, Deferral::kHistory);
-      else if ((moves += s.prefix.match.moves) > cache_.most_moves())
-        defer(of, Deferral::kHostMoves);
-    }
-    note_beginning(s);
-    if (of.deferred)
-      ++deferred;
-    else
-      --wanted;
-  }
-  snapshot_.clients.assign(queue_.clients().begin(), queue_.clients().end());
-  // Where sequences are asked to save their states is known only now.
-  for (size_t i = 0; i < candidates_.size(); ++i) snapshot_.waiting[i].cut = cache_.first_cut(*candidates_[i]);
+  waiting_.look(running_, cache_, planned_steps_, snapshot_, record_);
+  // Others that begin alike may be asked by now to save their states where these part.
+  if (waiting_.looked_at() == 0) return;
   for (size_t i = 0; i < snapshot_.running.size(); ++i) snapshot_.running[i].cut = cache_.next_cut(*running_.all()[i]);
-}
-
-// Whether somebody who runs, or whom the step looks at before, computes what a waiting request can use.
-bool Engine::has_shared_prefix(const Sequence& s) const {
-  if (s.prefix.hashes.at.empty()) return false;
-  const ResumeNeeds needs{.states = cache_.recurrent(), .windows = cache_.has_windows()};
-  return std::any_of(beginnings_.begin(), beginnings_.end(), [&](const auto& b) {
-    return b.first == s.prefix.hashes.at[0].low && must_wait(s, *b.second, needs);
-  });
-}
-
-void Engine::note_beginning(Sequence& s) {
-  if (!s.prefix.hashes.at.empty()) beginnings_.emplace_back(s.prefix.hashes.at[0].low, &s);
-}
-
-void Engine::defer(ScheduledSequence& s, Deferral why) {
-  s.deferred = true;
-  ++record_.deferred[static_cast<size_t>(why)];
 }
 
 void Engine::note_admission() {
@@ -134,14 +52,14 @@ void Engine::note_admission() {
   record_.time = std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
   record_.admitted = admitted;
   record_.running = running_.size();
-  record_.waiting = static_cast<int32_t>(waiting_.size());
+  record_.waiting = waiting_.size();
   record_.first_tokens = step_plan_.first_tokens;
   record_.skipped = static_cast<int32_t>(step_plan_.skipped.size());
-  record_.queued = record_.waiting - (static_cast<int32_t>(candidates_.size()) - admitted);
+  record_.queued = record_.waiting - (waiting_.looked_at() - admitted);
   int32_t rest = record_.waiting;
   for (const int32_t n : record_.deferred) rest -= n;
   // Those that were not looked at wait for those before them: for a place, or behind many that wait for a prefix.
-  const Deferral behind = candidates_.empty() ? Deferral::kPlaces : Deferral::kSharedPrefix;
+  const Deferral behind = waiting_.looked_at() == 0 ? Deferral::kPlaces : Deferral::kSharedPrefix;
   const Deferral kWhy[] = {behind, Deferral::kRunning, Deferral::kPlaces, Deferral::kBlocks, Deferral::kBudget};
   record_.deferred[static_cast<size_t>(kWhy[static_cast<size_t>(step_plan_.stop)])] += rest;
 }
@@ -170,20 +88,16 @@ bool Engine::schedule() {
 
 void Engine::admit_planned() {
   if (step_plan_.admit.empty()) return;
-  const auto index = [&](SeqId number) { return static_cast<size_t>(number.v - plan_.max_sequences); };
   for (const SeqId number : step_plan_.admit) {
-    const RequestId id = candidates_[index(number)]->id;
-    queue_.admit(id.v, planned_steps_);
-    Sequence& s = running_.add(std::move(waiting_.extract(id.v).mapped()));
+    Sequence& s = running_.add(waiting_.admit(number, planned_steps_));
     s.admitted = Clock::now();
     speculator_.begin(s);
     cache_.admit(s);
     for (Work& w : step_plan_.work)
       if (w.seq == number) w.seq = SeqId{s.memory.slot};
   }
-  publish_counts();
-  const std::lock_guard lock(inbox_mutex_);
-  queued_ -= static_cast<int64_t>(step_plan_.admit.size());
+  publish_caches();
+  inbox_.leave_queue(std::ssize(step_plan_.admit));
 }
 
 }  // namespace quire

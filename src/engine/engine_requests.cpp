@@ -42,6 +42,15 @@ Status check_constraint(const Constraint& c, int64_t vocab) {
   return {};
 }
 
+// Whether the first mask takes long is found out on the thread that submits, which keeps it then.
+std::shared_ptr<MaskJob> first_mask(const std::shared_ptr<ConstrainedOutput>& constraint) {
+  if (!constraint->masked() || !constraint->depends()) return nullptr;
+  auto job = std::make_shared<MaskJob>();
+  job->constraint = constraint;
+  while (!job->done) job->advance();
+  return constraint->quick() ? nullptr : job;
+}
+
 }  // namespace
 
 Status Engine::validate(const Request& r) const {
@@ -102,16 +111,7 @@ Result<std::vector<RequestId>> Engine::submit(std::vector<Submission> submission
   for (Submission& s : submissions) {
     QUIRE_TRY(sequences.emplace_back(), prepare(std::move(s)));
   }
-  return enqueue(std::move(sequences));
-}
-
-// Whether the first mask takes long is found out on the thread that submits, which keeps it then.
-std::shared_ptr<MaskJob> Engine::first_mask(const std::shared_ptr<ConstrainedOutput>& constraint) {
-  if (!constraint->masked() || !constraint->depends()) return nullptr;
-  auto job = std::make_shared<MaskJob>();
-  job->constraint = constraint;
-  while (!job->done) job->advance();
-  return constraint->quick() ? nullptr : job;
+  return inbox_.put(std::move(sequences));
 }
 
 Result<std::unique_ptr<Sequence>> Engine::prepare(Submission submission) const {
@@ -144,30 +144,6 @@ Result<std::unique_ptr<Sequence>> Engine::prepare(Submission submission) const {
                                                  model_->tokenizer ? &*model_->tokenizer : nullptr, std::move(stop));
   s->request = std::move(request);
   return s;
-}
-
-Result<std::vector<RequestId>> Engine::enqueue(std::vector<std::unique_ptr<Sequence>> sequences) {
-  std::vector<RequestId> ids;
-  ids.reserve(sequences.size());
-  {
-    const std::lock_guard lock(inbox_mutex_);
-    if (lost_) return *lost_;
-    if (queued_ + std::ssize(sequences) > plan_.max_waiting)
-      return capacity_error("{} requests wait already, and at most {} may; try again later", queued_,
-                            plan_.max_waiting);
-    inbox_.reserve(inbox_.size() + sequences.size());  // the last thing that may throw
-    queued_ += std::ssize(sequences);
-    unfinished_.fetch_add(std::ssize(sequences), std::memory_order_release);
-    for (auto& s : sequences) {
-      s->id = RequestId{next_id_};
-      s->stream->set_id(s->id);
-      next_id_ = next_id_ == INT32_MAX ? 0 : next_id_ + 1;
-      ids.push_back(s->id);
-      inbox_.push_back(std::move(s));
-    }
-  }
-  arrived_.notify_all();
-  return ids;
 }
 
 }  // namespace quire

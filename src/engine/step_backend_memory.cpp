@@ -5,6 +5,7 @@
 #include "core/log.h"
 #include "engine/graph_sizes.h"
 #include "engine/memory_plan.h"
+#include "engine/pool_units.h"
 #include "engine/step_backend.h"
 #include "ops/sampling/history.h"
 

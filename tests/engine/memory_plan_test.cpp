@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "engine/graph_sizes.h"
+#include "engine/pool_units.h"
 #include "model/memory.h"
 #include "ops/attention/parts.h"
 
@@ -254,6 +255,59 @@ TEST(CpuPlan, LeavesRoomWhereThereIsLittle) {
   const EnginePlan less = resolve(asked, dense_8b(), {.host = 8 * kGib}).value();
   EXPECT_LT(less.prefix_host_bytes, 2 * kGib);
   EXPECT_LE(taken(less, dense_8b()) + less.prefix_host_bytes, 7 * kGib);
+}
+
+// The longest context first, then as many sequences as that leaves room for, but for those that it is planned beside.
+TEST(CpuPlan, DefaultsOfMachinesAndModels) {
+  const double kMachines[] = {2, 4, 8, 16, 32, 64};
+  struct Case {
+    ModelConfig model;
+    const char* wanted[6];  // beside the weights: "sequences of context, steps in tokens of the pool, saved states"
+  };
+  const auto told = [](const EnginePlan& o) {
+    return fmt::format("{} of {}, {} in {}, {}", o.max_sequences, o.context, o.max_batch_tokens, o.kv_tokens,
+                       o.state_checkpoints);
+  };
+  const Case cases[] = {
+      {hybrid_moe(),
+       {"8 of 55680, 512 in 55680, 0", "16 of 117024, 512 in 117024, 0", "16 of 262144, 512 in 262144, 10",
+        "16 of 262144, 512 in 262144, 64", "16 of 262144, 512 in 262144, 64", "16 of 262144, 512 in 262144, 64"}},
+      {hybrid_dense(),
+       {"4 of 15248, 512 in 15248, 0", "8 of 32928, 512 in 32928, 0", "16 of 68288, 512 in 68288, 0",
+        "16 of 182944, 512 in 182944, 0", "16 of 262144, 512 in 262144, 55", "16 of 262144, 512 in 262144, 64"}},
+      {dense_8b(),
+       {"16 of 11952, 512 in 11952, 64", "16 of 24688, 512 in 24688, 64", "16 of 40960, 512 in 50176, 64",
+        "16 of 40960, 512 in 65536, 64", "16 of 40960, 512 in 65536, 64", "16 of 40960, 512 in 65536, 64"}},
+  };
+  EngineOptions asked;
+  asked.prefix_cache = true;
+  for (const Case& c : cases)
+    for (size_t i = 0; i < std::size(kMachines); ++i) {
+      const auto host = static_cast<int64_t>(kMachines[i] * kGib);
+      EXPECT_EQ(told(resolve(asked, c.model, {.host = host}).value()), c.wanted[i])
+          << c.model.name << " in " << kMachines[i];
+    }
+}
+
+TEST(CpuPlan, WhatIsLeftOpenFollowsWhatIsAskedFor) {
+  EngineOptions asked;
+  asked.prefix_cache = true;
+  // A short context leaves room for more sequences; a pool bounds the context.
+  asked.context = 4096;
+  const EnginePlan shorter = resolve(asked, hybrid_moe(), {.host = kGib}).value();
+  asked.context = 0;
+  const EnginePlan longest = resolve(asked, hybrid_moe(), {.host = kGib}).value();
+  EXPECT_GT(longest.context, 4096);
+  EXPECT_GT(shorter.max_sequences, longest.max_sequences);
+  asked.kv_tokens = 5008;
+  EXPECT_EQ(resolve(asked, dense_8b(), {.host = 64 * kGib}).value().context, 5008);
+  // What is asked for is taken as it is, but for sequences whose states have no room.
+  asked.kv_tokens = 0, asked.context = 100000, asked.state_checkpoints = 77, asked.max_sequences = 1000;
+  const EnginePlan got = resolve(asked, hybrid_moe(), {.host = 2 * kGib}).value();
+  EXPECT_EQ(got.context, 100000);
+  EXPECT_EQ(got.state_checkpoints, 77);
+  EXPECT_GE(got.max_sequences, 4);
+  EXPECT_LT(got.max_sequences, 100);
 }
 
 TEST(GpuPlan, ResolveLeavesNothingOpen) {
