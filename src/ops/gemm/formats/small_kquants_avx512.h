@@ -1,18 +1,78 @@
-// Q2_K, Q3_K, IQ4_NL and IQ4_XS for the integer core, as they lie in the file (in the form that integer_avx512.h
-// describes) and repacked (repacked_avx512.h). Everything has internal linkage.
+// Q2_K and Q3_K (quant/kquants.cpp) with AVX-512, in the form that parts_avx512.h describes; to bf16 by way of float32,
+// rounded once. Everything has internal linkage.
 #pragma once
 
-#include "ops/gemm/repacked_avx512.h"
-#include "quant/iq4.h"
+#include "ops/gemm/formats/parts_avx512.h"
+#include "ops/gemm/sub_scales.h"
 
 namespace quire::gemm {
 namespace {
 
-// ---- In place
+// ---- To bf16
+
+// 32 signed bytes: the first 16 times slope[0] plus offset[0], the others times slope[1] plus offset[1].
+inline __m512i two_sixteens(__m256i bytes, const float* slope, const float* offset) {
+  const auto widen = [&](__m128i q, int i) {
+    return _mm512_fmadd_ps(_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(q)), _mm512_set1_ps(slope[i]),
+                           _mm512_set1_ps(offset[i]));
+  };
+  return (__m512i)_mm512_cvtne2ps_pbh(widen(_mm256_extracti128_si256(bytes, 1), 1),
+                                      widen(_mm256_castsi256_si128(bytes), 0));
+}
+
+// Two bits of 32 bytes, from bit 2 g on: the codes of 32 weights.
+inline __m256i crumbs(const std::byte* bytes, int g) {
+  const __m256i b = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(bytes));
+  return _mm256_and_si256(_mm256_srl_epi16(b, _mm_cvtsi32_si128(2 * g)), _mm256_set1_epi8(3));
+}
+
+// Q2_K: 256 weights of 2 bits in 16 sub-blocks: 16 bytes of a scale and a minimum, 64 of codes, d and dmin.
+struct Q2K {
+  static constexpr int64_t kColumns = 256, kBytes = 84;
+  void row(const std::byte* block, int64_t count, uint16_t* to, int64_t step) const {
+    alignas(32) float slope[16], offset[16];
+    for (int64_t k = 0; k < count; k += 256, block += kBytes) {
+      const __m512 d = broadcast_half(block + 80);
+      const __m512 minus_dmin = _mm512_sub_ps(_mm512_setzero_ps(), broadcast_half(block + 82));
+      for (int j = 0; j < 16; j += 8) {
+        constexpr uint64_t kFour = 0x0f0f'0f0f'0f0f'0f0f;
+        uint64_t both;
+        std::memcpy(&both, block + j, 8);
+        _mm256_store_ps(slope + j, scaled_bytes(both & kFour, 0, d));
+        _mm256_store_ps(offset + j, scaled_bytes(both >> 4 & kFour, 0, minus_dmin));
+      }
+      for (int s = 0; s < 8; ++s, to += step)
+        _mm512_store_si512(to, two_sixteens(crumbs(block + 16 + s / 4 * 32, s % 4), slope + 2 * s, offset + 2 * s));
+    }
+  }
+};
+
+// Q3_K: 256 weights of 3 bits in 16 sub-blocks: 32 bytes of third bits, 64 of the other two, 12 of scales, d.
+struct Q3K {
+  static constexpr int64_t kColumns = 256, kBytes = 110;
+  void row(const std::byte* block, int64_t count, uint16_t* to, int64_t step) const {
+    static constexpr float kNone[2] = {0.0f, 0.0f};
+    alignas(32) float slope[16];
+    for (int64_t k = 0; k < count; k += 256, block += kBytes) {
+      const __m512 d = broadcast_half(block + 108);
+      const SixteenSixes sixes = q3_k_scales(block + 96);
+      for (int j = 0; j < 2; ++j) _mm256_store_ps(slope + 8 * j, scaled_bytes(sixes.of[j], 32, d));
+      const __m256i high = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(block));
+      for (int s = 0; s < 8; ++s, to += step) {
+        const __mmask32 third = _mm256_test_epi8_mask(high, _mm256_set1_epi8(static_cast<char>(1 << s)));
+        const __m256i q = crumbs(block + 32 + s / 4 * 32, s % 4);
+        const __m256i less = _mm256_mask_sub_epi8(q, ~third, q, _mm256_set1_epi8(4));
+        _mm512_store_si512(to, two_sixteens(less, slope + 2 * s, kNone));
+      }
+    }
+  }
+};
+
+// ---- Integers, in place
 
 // Two bits of 32 bytes are a code of each of 32 columns, and the bytes those of two steps: the codes of one,
 // with other bits above them.
-inline __m512i crumbs(const std::byte* codes, int s) {
+inline __m512i crumbs_of_step(const std::byte* codes, int s) {
   const auto half = [&](int i) { return static_cast<short>(4 * (s % 2) + 2 * i); };
   const __m512i by = _mm512_inserti64x4(_mm512_set1_epi16(half(0)), _mm256_set1_epi16(half(1)), 1);
   return _mm512_srlv_epi16(load32_twice(codes + s / 2 * 32), by);
@@ -44,7 +104,9 @@ struct IntegerQ2K : KQuant {
     return {low_nibble(both), low_nibble(_mm512_srli_epi16(both, 4)), _mm512_shuffle_f32x4(floats, floats, 0x00),
             _mm512_shuffle_f32x4(floats, floats, 0x55)};
   }
-  static __m512i codes(const std::byte* p, int s) { return _mm512_and_si512(crumbs(p + 16, s), _mm512_set1_epi8(3)); }
+  static __m512i codes(const std::byte* p, int s) {
+    return _mm512_and_si512(crumbs_of_step(p + 16, s), _mm512_set1_epi8(3));
+  }
   static __m512 of_groups(__m512i bytes, int s) {
     return _mm512_cvtepi32_ps(_mm512_maskz_permutexvar_epi8(kFirstOfFour, load_table(kGroupLanes[s].of), bytes));
   }
@@ -61,12 +123,6 @@ constexpr Bytes kUpperOfSixes([](int i) { return 10 + i % 4; });
 // And where these bits begin, for multishift: at bit 0 and at bit 4 of the scale.
 constexpr Bytes kLowerBits([](int i) { return 8 * (i % 8) + i / 8 % 2 * 4; });
 constexpr Bytes kUpperBits([](int i) { return (8 * (i % 8) + i % 16 / 4 * 2 - 4) & 63; });
-
-// Scales of 6 bits, less 32: their lower four bits, among others, and their upper two.
-inline __m512i signed_sixes(__m512i lower, __m512i upper) {
-  const __m512i all = _mm512_ternarylogic_epi32(_mm512_set1_epi8(15), lower, upper, 0xca);
-  return _mm512_sub_epi8(_mm512_and_si512(all, _mm512_set1_epi8(0x3f)), _mm512_set1_epi8(32));
-}
 
 // 32 bytes of third bits, 64 of the other two, 12 of scales, d.
 struct IntegerQ3K : KQuant {
@@ -89,75 +145,12 @@ struct IntegerQ3K : KQuant {
     return {scales, _mm512_broadcast_f32x4(_mm_cvtph_ps(halves))};
   }
   static __m512i codes(const std::byte* p, int s) {
-    const __m512i two = _mm512_and_si512(crumbs(p + 32, s), _mm512_set1_epi8(3));
+    const __m512i two = _mm512_and_si512(crumbs_of_step(p + 32, s), _mm512_set1_epi8(3));
     const __m512i third = _mm512_multishift_epi64_epi8(load_table(kThirdBits[s].of), load32_twice(p));
     return _mm512_ternarylogic_epi32(two, third, _mm512_set1_epi8(4), 0xf8);
   }
   static __m512 factors(const Rows& r, int s) {
     const __m512i top = _mm512_maskz_permutexvar_epi8(kFirstOfFour << 3, load_table(kGroupLanes[s].of), r.scales);
-    return _mm512_cvtepi32_ps(_mm512_srai_epi32(top, 24));
-  }
-};
-
-// What a code of IQ4_NL and IQ4_XS stands for, and 128, by the low 4 of 6 bits.
-constexpr int kIq4Bias = 128;
-constexpr Bytes kIq4Codes([](int i) { return quant::kIq4Values[i % 16] + kIq4Bias; });
-inline TwoCodes iq4_codes(__m512i x) {
-  const __m512i table = load_table(kIq4Codes.of);
-  return {_mm512_permutexvar_epi8(x, table), _mm512_permutexvar_epi8(_mm512_srli_epi16(x, 4), table)};
-}
-
-// 32 columns: a half d and 16 bytes of codes.
-struct IntegerIq4Nl : Nibbles32 {
-  static constexpr int64_t kUnitBytes = 36;
-  static constexpr int kBias = kIq4Bias;
-  using Rows = __m512;
-
-  static void gather(const std::byte* rows, int64_t stride, Gathered& to) {
-    gather_blocks<uint16_t>(rows, stride, 0, 18, to.first);
-  }
-  static Rows rows(const Gathered& g, int q, FourRows) { return eight_halves(g.first + 16 * q, of_blocks_two_rows()); }
-  static TwoCodes codes(const std::byte* a, const std::byte* b, int) {
-    return iq4_codes(of_two_rows(a + 2, b + 2, 18));
-  }
-  static __m512 factors(const Rows& r, int) { return r; }
-};
-
-// Byte i of IntegerIq4Xs::Rows::scales is this one of eight: that of block i / 16 % 2 of step i % 4.
-constexpr int iq4_scale(int i) {
-  return i % 4 * 2 + i / 16 % 2;
-}
-// For multishift of a row's first eight bytes: its lower four bits to bit 0, its upper two to bit 4.
-constexpr Bytes kIq4Lower([](int i) { return 32 + 4 * iq4_scale(i); });
-constexpr Bytes kIq4Upper([](int i) { return 12 + 2 * iq4_scale(i); });
-
-// A half d, upper bits and lower nibbles of 8 scales of 6 bits (quant/iq4.cpp), 8 times 16 bytes of codes.
-struct IntegerIq4Xs : Nibbles32 {
-  static constexpr int64_t kSteps = 4, kUnitBytes = 136;
-  static constexpr bool kSuper = true, kHalfUnits = false;
-  static constexpr int kBias = kIq4Bias;
-  struct Rows {
-    __m512i scales;  // signed bytes: byte s of a lane is that of its block of step s
-    __m512 d;
-  };
-
-  // The first eight bytes of a row, d and the scales, are put to the two pairs of lanes with its blocks.
-  static Rows rows(const Gathered&, int, FourRows p) {
-    const auto head = [&](int r) { return load_as<long long>(p[r]); };
-    const __m512i heads =
-        _mm512_permutexvar_epi64(_mm512_set_epi64(3, 1, 3, 1, 2, 0, 2, 0),
-                                 _mm512_castsi256_si512(_mm256_setr_epi64x(head(0), head(1), head(2), head(3))));
-    const __m512i scales = signed_sixes(_mm512_multishift_epi64_epi8(load_table(kIq4Lower.of), heads),
-                                        _mm512_multishift_epi64_epi8(load_table(kIq4Upper.of), heads));
-    static constexpr Bytes kFirst([](int i) { return i % 2 == 0 && i < 32 ? i / 4 * 4 : 0; });
-    const __m512i d = _mm512_permutexvar_epi16(load_table(kFirst.of), heads);
-    return {scales, _mm512_cvtph_ps(_mm512_castsi512_si256(d))};
-  }
-  static TwoCodes codes(const std::byte* a, const std::byte* b, int s) {
-    return iq4_codes(of_two_rows(a + 8 + 32 * s, b + 8 + 32 * s, 16));
-  }
-  static __m512 factors(const Rows& r, int s) {
-    const __m512i top = _mm512_slli_epi32(r.scales, static_cast<unsigned>(24 - 8 * s));
     return _mm512_cvtepi32_ps(_mm512_srai_epi32(top, 24));
   }
 };
@@ -216,41 +209,18 @@ struct LanesQ3K : CrumbLanes {
   static __m512 factor(const Head& h, int s, int g) { return signed_byte_as_float(h.scales[s], g); }
 };
 
-inline __m512i iq4_lanes(__m512i x, bool high) {
-  return _mm512_permutexvar_epi8(high ? _mm512_srli_epi16(x, 4) : x, load_table(kIq4Codes.of));
-}
-
-struct LanesIq4Nl : NibbleLanes {
-  using Integer = IntegerIq4Nl;
-  static constexpr DType kType = DType::kIQ4_NL;
-  using Head = LanesQ8_0::Head;
-  static __m512i codes(const std::byte* unit, int, int g, int j) {
-    return iq4_lanes(load_words(unit, 1 + g / 2 * 4 + word(g, j)), j >= 2);
-  }
-  static __m512 factor(const Head& h, int s, int g) { return LanesQ8_0::factor(h, s, g); }
+template <>
+struct OnAvx512<DType::kQ2_K> {
+  using Rows = Q2K;
+  using Integer = IntegerQ2K;
+  using Lanes = LanesQ2K;
 };
 
-struct LanesIq4Xs : NibbleLanes {
-  using Integer = IntegerIq4Xs;
-  static constexpr DType kType = DType::kIQ4_XS;
-  struct Head {
-    explicit Head(const std::byte* unit) : high(load_words(unit, 0)), low(load_words(unit, 1)) {
-      d = low_floats(split_halves(high));
-    }
-    __m512i high, low;  // of scales, the upper two bits above d, and the lower four
-    __m512 d;
-  };
-  static __m512i codes(const std::byte* unit, int s, int g, int j) {
-    return iq4_lanes(load_words(unit, 2 + 4 * (2 * s + g / 2) + word(g, j)), j >= 2);
-  }
-  static __m512 factor(const Head& h, int s, int g) {
-    const int j = 2 * s + g / 2;
-    const __m512i four =
-        _mm512_and_si512(_mm512_srli_epi32(h.low, static_cast<unsigned>(4 * j)), _mm512_set1_epi32(15));
-    const __m512i two = _mm512_srli_epi32(h.high, static_cast<unsigned>(12 + 2 * j));
-    const __m512i all = _mm512_ternarylogic_epi32(four, two, _mm512_set1_epi32(48), 0xf8);
-    return _mm512_cvtepi32_ps(_mm512_sub_epi32(all, _mm512_set1_epi32(32)));
-  }
+template <>
+struct OnAvx512<DType::kQ3_K> {
+  using Rows = Q3K;
+  using Integer = IntegerQ3K;
+  using Lanes = LanesQ3K;
 };
 
 }  // namespace

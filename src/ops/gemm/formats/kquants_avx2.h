@@ -1,11 +1,61 @@
-// Decoders of K-quants to panels, in the form that formats_avx2.h describes: units of 256 columns. Everything
-// has internal linkage.
+// Q4_K, Q5_K and Q6_K (quant/kquants.cpp) with AVX2, in the form that parts_avx2.h describes: units of 256 columns.
+// Everything has internal linkage.
 #pragma once
 
-#include "ops/gemm/formats_avx2.h"
+#include "ops/gemm/formats/parts_avx2.h"
 
 namespace quire::gemm {
 namespace {
+
+// Q4_K and Q5_K: byte j is scale j, or minimum j, 0 to 63, of 8 from the twelve bytes at `s`.
+struct EightSixes {
+  uint64_t scales, minima;
+};
+inline EightSixes q4_k_scales(const std::byte* s) {
+  constexpr uint32_t kSix = 0x3f3f3f3f, kFour = 0x0f0f0f0f, kTop = 0x30303030;
+  uint32_t u[3];
+  std::memcpy(u, s, sizeof u);
+  const auto both = [](uint32_t first, uint32_t last) { return first | uint64_t{last} << 32; };
+  return {both(u[0] & kSix, (u[2] & kFour) | (u[0] >> 2 & kTop)),
+          both(u[1] & kSix, (u[2] >> 4 & kFour) | (u[1] >> 2 & kTop))};
+}
+
+template <bool kFifthBit>
+inline void decode_q45_k(const std::byte* from, int64_t cols, float* to) {
+  constexpr int64_t kCodes = kFifthBit ? 48 : 16;
+  for (int64_t k = 0; k < cols; k += 256, from += kCodes + 128) {
+    const EightSixes sixes = q4_k_scales(from + 4);
+    alignas(32) float scales[8], minima[8];
+    _mm256_store_ps(scales, scaled_bytes(sixes.scales, 0, _mm256_broadcastss_ps(half_at(from))));
+    _mm256_store_ps(minima, scaled_bytes(sixes.minima, 0, _mm256_broadcastss_ps(half_at(from + 2))));
+    for (int s = 0; s < 8; ++s, to += 32) {
+      __m256i q = nibbles(load32(from + kCodes + s / 2 * 32), s % 2 != 0);
+      if constexpr (kFifthBit)
+        q = _mm256_or_si256(q, fifth(load32(from + 16), _mm256_set1_epi8(static_cast<char>(1 << s))));
+      widen32(q, scales[s], minima[s], to);
+    }
+  }
+}
+
+inline void decode_q6_k(const std::byte* from, int64_t cols, float* to) {
+  for (int64_t k = 0; k < cols; k += 256, from += 210) {
+    const __m256 d = _mm256_broadcastss_ps(half_at(from + 208));
+    const __m128i bytes = load16(from + 192);
+    alignas(32) float scales[16];
+    const auto scaled = [&](__m128i eight) {
+      return _mm256_mul_ps(d, _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(eight)));
+    };
+    _mm256_store_ps(scales, scaled(bytes));
+    _mm256_store_ps(scales + 8, scaled(_mm_unpackhi_epi64(bytes, bytes)));
+    for (int s = 0; s < 8; ++s, to += 32) {
+      const __m256i low = nibbles(load32(from + s / 4 * 64 + s % 2 * 32), s % 4 >= 2);
+      const __m256i top = _mm256_slli_epi16(crumbs(load32(from + 128 + s / 4 * 32), s % 4), 4);
+      const __m256i q = _mm256_sub_epi8(_mm256_or_si256(low, top), _mm256_set1_epi8(32));
+      widen16(_mm256_castsi256_si128(q), scales[2 * s], to);
+      widen16(_mm256_extracti128_si256(q, 1), scales[2 * s + 1], to + 16);
+    }
+  }
+}
 
 // Bytes of the nibbles from bit `at` of w on, and above them `count` bits of `top` from bit `from` on.
 [[gnu::always_inline]] inline __m256i joined(__m256i w, int at, __m256i top, int from, int count) {
@@ -114,6 +164,27 @@ struct DecodeQ6K : Format<DType::kQ6_K, Shape<4, true, false>> {
     }
     to.end_unit();
   }
+};
+
+template <>
+struct OnAvx2<DType::kQ4_K> {
+  static constexpr quant::Decoder kRows = decode_q45_k<false>;
+  template <bool kRepacked>
+  using Panel = DecodeQ45K<false>;
+};
+
+template <>
+struct OnAvx2<DType::kQ5_K> {
+  static constexpr quant::Decoder kRows = decode_q45_k<true>;
+  template <bool kRepacked>
+  using Panel = DecodeQ45K<true>;
+};
+
+template <>
+struct OnAvx2<DType::kQ6_K> {
+  static constexpr quant::Decoder kRows = decode_q6_k;
+  template <bool kRepacked>
+  using Panel = DecodeQ6K;
 };
 
 }  // namespace

@@ -1,12 +1,50 @@
-// Decoders of Q2_K, Q3_K, IQ4_NL and IQ4_XS to panels, in the form that formats_avx2.h describes. Everything has
-// internal linkage.
+// Q2_K and Q3_K (quant/kquants.cpp) with AVX2, in the form that parts_avx2.h describes. Everything has internal
+// linkage.
 #pragma once
 
-#include "ops/gemm/formats_avx2.h"
-#include "quant/iq4.h"
+#include "ops/gemm/formats/parts_avx2.h"
+#include "ops/gemm/sub_scales.h"
 
 namespace quire::gemm {
 namespace {
+
+inline void decode_q2_k(const std::byte* from, int64_t cols, float* to) {
+  for (int64_t k = 0; k < cols; k += 256, from += 84) {
+    const __m256 d = _mm256_broadcastss_ps(half_at(from + 80)), dmin = _mm256_broadcastss_ps(half_at(from + 82));
+    alignas(32) float scales[16], minima[16];
+    for (int j = 0; j < 16; j += 8) {
+      uint64_t both;
+      std::memcpy(&both, from + j, 8);
+      constexpr uint64_t kFour = 0x0f0f'0f0f'0f0f'0f0f;
+      _mm256_store_ps(scales + j, scaled_bytes(both & kFour, 0, d));
+      _mm256_store_ps(minima + j, scaled_bytes(both >> 4 & kFour, 0, dmin));
+    }
+    for (int s = 0; s < 8; ++s, to += 32) {
+      const __m256i q = crumbs(load32(from + 16 + s / 4 * 32), s % 4);
+      widen16(_mm256_castsi256_si128(q), scales[2 * s], minima[2 * s], to);
+      widen16(_mm256_extracti128_si256(q, 1), scales[2 * s + 1], minima[2 * s + 1], to + 16);
+    }
+  }
+}
+
+inline void decode_q3_k(const std::byte* from, int64_t cols, float* to) {
+  const __m256i four = _mm256_set1_epi8(4);
+  for (int64_t k = 0; k < cols; k += 256, from += 110) {
+    const __m256 d = _mm256_broadcastss_ps(half_at(from + 108));
+    const SixteenSixes sixes = q3_k_scales(from + 96);
+    alignas(32) float scales[16];
+    for (int j = 0; j < 2; ++j) _mm256_store_ps(scales + 8 * j, scaled_bytes(sixes.of[j], 32, d));
+    const __m256i high = load32(from);
+    for (int s = 0; s < 8; ++s, to += 32) {
+      // Four is taken away where the third bit is not set.
+      const __m256i third = _mm256_and_si256(_mm256_set1_epi8(static_cast<char>(1 << s)), high);
+      const __m256i missing = _mm256_and_si256(_mm256_cmpeq_epi8(third, _mm256_setzero_si256()), four);
+      const __m256i q = _mm256_sub_epi8(crumbs(load32(from + 32 + s / 4 * 32), s % 4), missing);
+      widen16(_mm256_castsi256_si128(q), scales[2 * s], to);
+      widen16(_mm256_extracti128_si256(q, 1), scales[2 * s + 1], to + 16);
+    }
+  }
+}
 
 // Bits [from, from + count) of every byte of w, at bit `to`.
 [[gnu::always_inline]] inline __m256i moved(__m256i w, int from, int count, int to) {
@@ -112,56 +150,18 @@ struct DecodeQ3K : Format<DType::kQ3_K, Shape<4, true, false>> {
   }
 };
 
-// What a code of IQ4_NL and IQ4_XS stands for, twice.
-inline __m256i iq4_table() {
-  return twice(_mm_loadu_si128(reinterpret_cast<const __m128i*>(quant::kIq4Values)));
-}
-// 16 bytes of codes whose low nibbles are the first 16 of 32 columns, block b of a step.
-template <class To>
-[[gnu::always_inline]] inline void put_iq4(To& to, int step, int b, const Words& w, __m256i table) {
-#pragma GCC unroll 4
-  for (int i = 0; i < 4; ++i) put_looked_up(to, step, 8 * b + i, 8 * b + 4 + i, w.of[i], table);
-}
-
-// 32 columns: a half d and 16 bytes of codes.
-struct DecodeIq4Nl : Format<DType::kIQ4_NL, Shape<2, false, false, 8>> {
-  template <class Rows, class To>
-  [[gnu::always_inline]] static void decode(const Rows& rows, int steps, To& to) {
-    const __m256i table = iq4_table();
-    for (int s = 0; s < steps; ++s) {
-      to.begin_step(s);
-#pragma GCC unroll 2
-      for (int b = 0; b < 2; ++b) {
-        to.factor(s, b, rows.halves(s, b, 0));
-        put_iq4(to, s, b, rows.words(s, b, 2), table);
-      }
-      to.end_step(s);
-    }
-  }
+template <>
+struct OnAvx2<DType::kQ2_K> {
+  static constexpr quant::Decoder kRows = decode_q2_k;
+  template <bool kRepacked>
+  using Panel = DecodeQ2K;
 };
 
-// A half d, upper bits and lower nibbles of 8 scales of 6 bits (quant/iq4.cpp), 8 times 16 bytes of codes.
-struct DecodeIq4Xs : Format<DType::kIQ4_XS, Shape<2, true, false, 8>> {
-  template <class Rows, class To>
-  [[gnu::always_inline]] static void decode(const Rows& rows, int, To& to) {
-    const __m256i table = iq4_table();
-    const __m256i head = rows.word(0, 0, 0), low = rows.word(0, 0, 4);
-    to.begin_unit(low_halves(head), _mm256_setzero_ps());
-#pragma GCC unroll 4
-    for (int s = 0; s < 4; ++s) {
-      to.begin_step(s);
-#pragma GCC unroll 2
-      for (int b = 0; b < 2; ++b) {
-        const int j = 2 * s + b;
-        const __m256i four = _mm256_and_si256(_mm256_srli_epi32(low, 4 * j), _mm256_set1_epi32(15));
-        const __m256i two = _mm256_and_si256(_mm256_srli_epi32(head, 12 + 2 * j), _mm256_set1_epi32(48));
-        to.factor(s, b, _mm256_cvtepi32_ps(_mm256_sub_epi32(_mm256_or_si256(four, two), _mm256_set1_epi32(32))));
-        put_iq4(to, s, b, rows.words(0, 0, 8 + 16 * j), table);
-      }
-      to.end_step(s);
-    }
-    to.end_unit();
-  }
+template <>
+struct OnAvx2<DType::kQ3_K> {
+  static constexpr quant::Decoder kRows = decode_q3_k;
+  template <bool kRepacked>
+  using Panel = DecodeQ3K;
 };
 
 }  // namespace
