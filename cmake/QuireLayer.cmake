@@ -2,6 +2,7 @@
 #   *_avx2.cpp, *_avxvnni.cpp, *_avx512.cpp, *_amx.cpp   kernels, compiled for that instruction set, called behind a CPU check
 #   test.cpp (under src/ops)              conformance cases, part of the library: `quire test-ops` runs them
 #   bench.cpp (under src/ops)             operator benchmarks, built as programs under bench/
+#   *.cu.in, instances.cmake              CUDA sources that are made of templates: QuireInstances.cmake
 #   main.cpp, cpu_check.cpp               compiled for plain x86-64, so that an old CPU gets a message, not SIGILL; a
 #                                         layer's main.cpp is that of a program, and no part of the library
 # Everything else is compiled for x86-64-v3 (AVX2, FMA, F16C): the oldest CPU that Quire supports.
@@ -11,6 +12,7 @@
 # -ffp-contract=off: a compiler free to fuse a*b+c may fuse it in a vector loop and not in its tail; rows would differ.
 
 include(QuireBatch)
+include(QuireInstances)
 
 set(CMAKE_CXX_STANDARD 20)
 set(CMAKE_CXX_STANDARD_REQUIRED ON)
@@ -84,6 +86,7 @@ function(quire_layer name)
   list(FILTER sources EXCLUDE REGEX "/ops/[^/]+/bench\\.cpp$|/src/[^/]+/main\\.cpp$")
   if(QUIRE_CUDA)
     file(GLOB_RECURSE cuda_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/${name}/*.cu)
+    quire_cuda_instances(${name} cuda_sources)
     list(FILTER sources EXCLUDE REGEX "/none\\.cpp$")  # stands in for them otherwise
   endif()
   set(computing "")

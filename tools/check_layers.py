@@ -26,7 +26,8 @@ def includes(path):
 
 
 def may_use_cuda(relative):
-    return relative.suffix in (".cu", ".cuh") or bool(re.match(r"(ops/([^/]+/)?cuda|core/cuda)", relative.as_posix()))
+    in_folder = re.match(r"(ops/([^/]+/)?cuda|core/cuda)", relative.as_posix())
+    return relative.name.endswith((".cu", ".cuh", ".cu.in")) or bool(in_folder)
 
 
 def find_cycle(graph):
@@ -54,7 +55,7 @@ def find_cycle(graph):
 def check(src):
     errors = []
     graph = {}
-    files = sorted(p for p in src.rglob("*") if p.suffix in SOURCES)
+    files = sorted(p for p in src.rglob("*") if p.suffix in SOURCES or p.name.endswith(".cu.in"))
     for path in files:
         relative = path.relative_to(src)
         layer = relative.parts[0]

@@ -18,6 +18,7 @@ CASES = {
     "comment": ({"cli/e.h": "", "core/b.h": '// #include "cli/e.h"\n'}, []),
     "cuda header": ({"ops/b.cpp": "#include <cuda_runtime.h>\n"}, ["CUDA header <cuda_runtime.h>"]),
     "cuda in its place": ({"ops/x/cuda_sm80.cu": "#include <cuda_bf16.h>\n", "ops/cuda/a.h": "#include <cub/cub.cuh>\n"}, []),
+    "template": ({"engine/e.h": "", "ops/x/cuda/a.cu.in": '#include "engine/e.h"\n'}, ["layer ops includes"]),
     "seen by one": (
         {"cli/a.cpp": "#include <CLI/CLI.hpp>\n", "command/parse.cpp": "#include <CLI/CLI.hpp>\n"},
         ["a.cpp:1: <CLI/CLI.hpp> is for command/parse.cpp alone"],

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Prints one hash of all that the build for GPUs adds to the others: .ci/run leaves that build out where it passed before.
 
-Read are all .cu files, all files that speak of QUIRE_CUDA, what these include in turn, and what says how they are compiled.
+Read are all .cu files, the templates and lists that others are made of, all files that speak of QUIRE_CUDA, what these
+include in turn, and what says how they are compiled.
 """
 import hashlib
 import pathlib
@@ -10,12 +11,14 @@ import subprocess
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 INCLUDE = re.compile(rb'^\s*#\s*include\s+"([^"]+)"', re.MULTILINE)
-BUILD = ["CMakeLists.txt", "CMakePresets.json", "cmake/QuireBatch.cmake", "cmake/QuireLayer.cmake", ".ci/run"]
+BUILD = ["CMakeLists.txt", "CMakePresets.json", "cmake/QuireBatch.cmake", "cmake/QuireInstances.cmake",
+         "cmake/QuireLayer.cmake", ".ci/run"]
 
 
 def sources() -> list[pathlib.Path]:
     files = [p for folder in ("src", "tests") for p in (ROOT / folder).rglob("*") if p.is_file()]
-    return [p for p in files if p.suffix == ".cu" or b"QUIRE_CUDA" in p.read_bytes()]
+    return [p for p in files if p.suffix == ".cu" or p.name.endswith(".cu.in") or p.name == "instances.cmake"
+            or b"QUIRE_CUDA" in p.read_bytes()]
 
 
 def inputs() -> set[pathlib.Path]:

@@ -7,7 +7,7 @@
 
 #include "arch/tensors.h"
 #include "lab/synth_values.h"
-#include "quant/families.h"
+#include "quant/format.h"
 
 namespace quire::cli {
 namespace {

@@ -3,39 +3,27 @@
 #include <cmath>
 #include <numeric>
 
-#include "quant/families.h"
-#include "quant/format.h"
+#include "quant/block_bytes.h"
+#include "quant/format_table.h"
 
 namespace quire::cli {
 namespace {
 
-// Where a block keeps its float16 scale, and its minimum as a multiple of the scale that makes the mean zero.
-struct BlockScale {
-  DType type;
-  int scale_at, min_at;  // byte offsets; -1: no minimum
-  float min_factor;
-};
-constexpr BlockScale kBlockScales[] = {
-    {DType::kQ4_1, 0, 2, -7.5f},  {DType::kQ5_0, 0, -1, 0},    {DType::kQ5_1, 0, 2, -15.5f},
-    {DType::kQ4_K, 0, 2, 7.5f},   {DType::kQ5_K, 0, 2, 15.5f}, {DType::kQ6_K, 208, -1, 0},
-    {DType::kQ2_K, 80, 82, 1.5f}, {DType::kQ3_K, 108, -1, 0},  {DType::kIQ4_XS, 0, -1, 0},
-};
-
 // Random bytes are valid blocks but for the scales, which are set so that the values have the wanted spread.
 // The file's spread is measured on the bytes themselves: with a scale of one, decoded.
-void fill_blocks(const BlockScale& b, float deviation, std::mt19937_64& random, std::vector<std::byte>& out) {
-  const DTypeInfo& info = dtype_info(b.type);
+void fill_blocks(const quant::FormatRow& f, float deviation, std::mt19937_64& random, std::vector<std::byte>& out) {
+  const DTypeInfo& info = dtype_info(f.type);
   const auto size = static_cast<size_t>(info.block_bytes);
   const auto set_scale = [&](float scale) {
     for (size_t at = 0; at < out.size(); at += size) {
-      quant::store_half(out.data() + at + b.scale_at, scale);
-      if (b.min_at >= 0) quant::store_half(out.data() + at + b.min_at, scale * b.min_factor);
+      quant::store_half(out.data() + at + f.scale_at, scale);
+      if (f.min_at >= 0) quant::store_half(out.data() + at + f.min_at, scale * f.min_ratio);
     }
   };
   for (size_t at = 0; at < out.size(); ++at) out[at] = static_cast<std::byte>(random() >> 56);
   set_scale(1);
   std::vector<float> sample(static_cast<size_t>(info.block_elems) * 64);
-  quant::decode_row(b.type, out.data(), static_cast<int64_t>(sample.size()), sample.data());
+  quant::decode_row(f.type, out.data(), static_cast<int64_t>(sample.size()), sample.data());
   double squares = 0;
   for (const float x : sample) squares += double{x} * x;
   set_scale(deviation / static_cast<float>(std::sqrt(squares / static_cast<double>(sample.size()))));
@@ -52,11 +40,11 @@ std::vector<std::byte> make_pattern(DType type, float deviation, std::mt19937_64
   const DTypeInfo& info = dtype_info(type);
   constexpr int64_t kElems = int64_t{1} << 22;
   std::vector<std::byte> out(static_cast<size_t>(dtype_bytes(type, kElems)));
-  for (const BlockScale& b : kBlockScales)
-    if (b.type == type) {
-      fill_blocks(b, deviation, random, out);
-      return out;
-    }
+  // IQ4_NL is encoded, so that files which are made again are the same.
+  if (const quant::FormatRow& f = *quant::find_format(type); f.spread != 0 && type != DType::kIQ4_NL) {
+    fill_blocks(f, deviation, random, out);
+    return out;
+  }
   std::vector<float> row(static_cast<size_t>(info.block_elems) * 16);
   std::uniform_real_distribution<float> uniform(-deviation * std::sqrt(3.0f), deviation * std::sqrt(3.0f));
   const size_t step = static_cast<size_t>(dtype_bytes(type, static_cast<int64_t>(row.size())));

@@ -6,7 +6,8 @@
 //   q5_0  half d, u32 qh, u8 qs[16]             d * (n + 16 h - 16)     h = bit i of qh
 //   q5_1  half d, half m, u32 qh, u8 qs[16]     d * (n + 16 h) + m
 // Encoders: encode_blocks32.cpp.
-#include "quant/families.h"
+#include "quant/block_bytes.h"
+#include "quant/format_table.h"
 
 namespace quire::quant {
 namespace {

@@ -2,7 +2,8 @@
 #include <algorithm>
 #include <cmath>
 
-#include "quant/families.h"
+#include "quant/block_bytes.h"
+#include "quant/format_table.h"
 #include "quant/search.h"
 
 namespace quire::quant {

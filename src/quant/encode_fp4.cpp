@@ -7,7 +7,7 @@
 #include <array>
 #include <cmath>
 
-#include "quant/families.h"
+#include "quant/format_table.h"
 #include "quant/fp4.h"
 #include "quant/search.h"
 

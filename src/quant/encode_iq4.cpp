@@ -5,7 +5,7 @@
 #include <array>
 #include <cmath>
 
-#include "quant/families.h"
+#include "quant/format_table.h"
 #include "quant/iq4.h"
 #include "quant/search.h"
 

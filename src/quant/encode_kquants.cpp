@@ -8,7 +8,7 @@
 #include <array>
 #include <cmath>
 
-#include "quant/families.h"
+#include "quant/format_table.h"
 #include "quant/search.h"
 
 namespace quire::quant {

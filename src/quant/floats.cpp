@@ -1,6 +1,7 @@
 // Formats whose elements are floating-point numbers.
 //   fp8  128 elements: float32 scale, u8 code[128] (E4M3)
-#include "quant/families.h"
+#include "quant/block_bytes.h"
+#include "quant/format_table.h"
 
 namespace quire::quant {
 

@@ -6,7 +6,8 @@
 // Encoders: encode_fp4.cpp.
 #include "quant/fp4.h"
 
-#include "quant/families.h"
+#include "quant/block_bytes.h"
+#include "quant/format_table.h"
 
 namespace quire::quant {
 namespace {

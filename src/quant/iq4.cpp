@@ -6,7 +6,8 @@
 // Encoder of iq4_nl: encode_iq4.cpp.
 #include "quant/iq4.h"
 
-#include "quant/families.h"
+#include "quant/block_bytes.h"
+#include "quant/format_table.h"
 
 namespace quire::quant {
 namespace {

@@ -5,7 +5,8 @@
 //   q5_k  half d, half dmin, u8 scales[12], u8 qh[32], u8 qs[128]    the same with 5-bit q
 //   q6_k  u8 ql[128], u8 qh[64], int8 scales[16], half d             16 sub-blocks of 16:  d sc (q - 32)
 // Encoders of all but q2_k: encode_kquants.cpp, encode_scaled.cpp.
-#include "quant/families.h"
+#include "quant/block_bytes.h"
+#include "quant/format_table.h"
 
 namespace quire::quant {
 namespace {

@@ -7,7 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "lab/synth_image.h"
-#include "quant/families.h"
+#include "quant/format.h"
 #include "support/program.h"
 
 namespace quire::test {

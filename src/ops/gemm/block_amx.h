@@ -225,11 +225,13 @@ void multiply_and_decode(const ChunkJob& job) {
 
 using MultiplyAndDecode = void (*)(const ChunkJob&);
 
+template <bool kOnePair>
+constexpr auto kMultiplyAndDecode = table_of_rows<MultiplyAndDecode>([]<class Format>() {
+  return multiply_and_decode<Format, kOnePair>;
+});
+
 inline MultiplyAndDecode multiply_and_decode_of(DType type, bool one_pair) {
-  return with_format<MultiplyAndDecode>(type, [one_pair](auto format) -> MultiplyAndDecode {
-    using Format = decltype(format);
-    return one_pair ? multiply_and_decode<Format, true> : multiply_and_decode<Format, false>;
-  });
+  return one_pair ? kMultiplyAndDecode<true>[type] : kMultiplyAndDecode<false>[type];
 }
 
 // panel_of(p) for the panels of a block; `after` is what this thread takes next.

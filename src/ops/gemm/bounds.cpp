@@ -5,6 +5,7 @@
 #include <span>
 
 #include "ops/conformance/conformance.h"
+#include "quant/format_table.h"
 
 namespace quire::conformance {
 
@@ -13,15 +14,12 @@ bool takes_integers(std::string_view kernel) {
 }
 
 double weight_eps(std::string_view kernel, DType type) {
-  const bool fits_bf16 = type == DType::kBF16 || type == DType::kMXFP4 || type == DType::kNVFP4;
   if (kernel == "avx2" || kernel == "reference") return 0.0;
   if (takes_integers(kernel)) return 4 * kEpsF32;  // the product of both scales, and each of them
-  if (fits_bf16) return 0.0;
+  const quant::FormatRow& f = *quant::find_format(type);
+  if (f.fits_bf16) return 0.0;
   if (Suite::is_on_gpu(kernel)) return type == DType::kF16 || type == DType::kF32 ? 0.0 : kEpsBf16;
-  if (kernel != "amx") return kEpsBf16;
-  // With AMX, products of a code and a scale pass through half precision; for Q6_K the scale itself does too.
-  if (type == DType::kQ8_0 || type == DType::kQ4_0 || type == DType::kQ5_0) return kEpsBf16 + kEpsF16;
-  return type == DType::kQ6_K ? kEpsBf16 + 2 * kEpsF16 : kEpsBf16;
+  return kernel == "amx" ? kEpsBf16 + f.half_roundings * kEpsF16 : kEpsBf16;
 }
 
 double sum_eps(std::string_view kernel, int64_t cols) {

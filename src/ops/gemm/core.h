@@ -10,6 +10,7 @@
 
 #include "ops/gemm/activation.h"
 #include "ops/op.h"
+#include "quant/format_table.h"
 
 namespace quire::gemm {
 
@@ -110,7 +111,8 @@ inline bool rounds_to_bf16(DType t) {
 
 // Weights that the integer cores take: all block formats whose codes are integers.
 inline bool has_integers(DType t) {
-  return t != DType::kFP8 && dtype_info(t).block_elems > 1;
+  const quant::FormatRow* const f = quant::find_format(t);
+  return f != nullptr && quant::has_integers(*f);
 }
 
 // The core for gate, up and down of an expert in a call that `core` takes: without AVX-512 those of other types meet

@@ -6,13 +6,22 @@
 #include <cmath>
 
 #include "ops/gemm/core.h"
-#include "ops/gemm/decode_avx2.h"
+#include "ops/gemm/formats/all.h"
 #include "ops/gemm/lane_core.h"
 #include "ops/gemm/simd_avx2.h"
-#include "quant/format.h"
+#include "quant/format_table.h"
 
 namespace quire::gemm {
 namespace {
+
+constexpr auto kDecoders =
+    quant::table_by_type<quant::Decoder, quant::rounds_to_bf16>([]<DType kType>() { return OnAvx2<kType>::kRows; });
+
+// F32 and F16 have the reference alone.
+quant::Decoder decoder_of(DType type) {
+  const quant::Decoder decode = kDecoders[type];
+  return decode != nullptr ? decode : quant::find_format(type)->decode;
+}
 
 struct FloatLanes {
   using Elem = float;
@@ -66,63 +75,14 @@ struct FloatLanes {
   static void decode_row(const Weight& w, const std::byte* from, int64_t width, int64_t step, PrefetchAhead& ahead,
                          float* to) {
     alignas(32) float some[kDecodeTurn];
+    const quant::Decoder decode = decoder_of(w.dtype);
     for (int64_t k = 0; k < width; k += kDecodeTurn, ahead.turn()) {
       const int64_t cols = std::min(kDecodeTurn, w.cols - k), all = std::min(kDecodeTurn, width - k);
       float* const piece = step == kLanes ? to + k : some;
-      decode_columns(w.dtype, from + dtype_bytes(w.dtype, k), cols, piece);
+      decode(from + dtype_bytes(w.dtype, k), cols, piece);
       std::fill(piece + cols, piece + all, 0.0f);
       if (step == kLanes) continue;
       for (int64_t i = 0; i < all; i += kLanes, to += step) _mm256_store_ps(to, _mm256_load_ps(some + i));
-    }
-  }
-  static void decode_columns(DType type, const std::byte* from, int64_t cols, float* to) {
-    switch (type) {
-      case DType::kBF16:
-        return decode_bf16(from, cols, to);
-      case DType::kFP8:
-        return decode_fp8(from, cols, to);
-      case DType::kQ8_0:
-        return decode_q8_0(from, cols, to);
-      case DType::kQ4_0:
-        return decode_legacy<false, false>(from, cols, to);
-      case DType::kQ4_1:
-        return decode_legacy<false, true>(from, cols, to);
-      case DType::kQ5_0:
-        return decode_legacy<true, false>(from, cols, to);
-      case DType::kQ5_1:
-        return decode_legacy<true, true>(from, cols, to);
-      case DType::kQ2_K:
-        return decode_q2_k(from, cols, to);
-      case DType::kQ3_K:
-        return decode_q3_k(from, cols, to);
-      case DType::kQ4_K:
-        return decode_q45_k<false>(from, cols, to);
-      case DType::kQ5_K:
-        return decode_q45_k<true>(from, cols, to);
-      case DType::kQ6_K:
-        return decode_q6_k(from, cols, to);
-      case DType::kNVFP4:
-        return decode_nvfp4(from, cols, to);
-      case DType::kMXFP4:
-        return decode_mxfp4(from, cols, to);
-      case DType::kIQ4_NL:
-        return decode_iq4_nl(from, cols, to);
-      case DType::kIQ4_XS:
-        return decode_iq4_xs(from, cols, to);
-      default:
-        return quant::decode_row(type, from, cols, to);
-    }
-  }
-  static void decode_bf16(const std::byte* from, int64_t cols, float* to) {
-    int64_t i = 0;
-    for (; i + 8 <= cols; i += 8) {
-      const __m128i v = _mm_loadu_si128(reinterpret_cast<const __m128i*>(from + 2 * i));
-      _mm256_storeu_ps(to + i, _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(v), 16)));
-    }
-    for (; i < cols; ++i) {
-      bf16 v;
-      std::memcpy(&v, from + 2 * i, 2);
-      to[i] = to_float(v);
     }
   }
   static void store(const Epilogue& out, int64_t t, int64_t n, int64_t count, const float* sums, float scale) {

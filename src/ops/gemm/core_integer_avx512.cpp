@@ -13,9 +13,8 @@
 #include <algorithm>
 
 #include "ops/gemm/core.h"
-#include "ops/gemm/integer_avx512.h"
+#include "ops/gemm/formats/all.h"
 #include "ops/gemm/simd_avx512.h"
-#include "ops/gemm/small_integer_avx512.h"
 
 namespace quire::gemm {
 namespace {
@@ -278,80 +277,25 @@ using Multiplies = Multiply[kMostTokens];
 template <class Format>
 constexpr Multiplies kMultiplies = {multiply<Format, 1>, multiply<Format, 2>};
 
-const Multiplies& multiplies_of(DType type) {
-  switch (type) {
-    case DType::kNVFP4:
-      return kMultiplies<IntegerNvfp4>;
-    case DType::kMXFP4:
-      return kMultiplies<IntegerMxfp4>;
-    case DType::kQ8_0:
-      return kMultiplies<IntegerQ8_0>;
-    case DType::kQ4_0:
-      return kMultiplies<IntegerLegacy<false, false>>;
-    case DType::kQ4_1:
-      return kMultiplies<IntegerLegacy<false, true>>;
-    case DType::kQ5_0:
-      return kMultiplies<IntegerLegacy<true, false>>;
-    case DType::kQ5_1:
-      return kMultiplies<IntegerLegacy<true, true>>;
-    case DType::kQ4_K:
-      return kMultiplies<IntegerQ45K<false>>;
-    case DType::kQ5_K:
-      return kMultiplies<IntegerQ45K<true>>;
-    case DType::kQ6_K:
-      return kMultiplies<IntegerQ6K>;
-    case DType::kQ2_K:
-      return kMultiplies<IntegerQ2K>;
-    case DType::kQ3_K:
-      return kMultiplies<IntegerQ3K>;
-    case DType::kIQ4_NL:
-      return kMultiplies<IntegerIq4Nl>;
-    case DType::kIQ4_XS:
-      return kMultiplies<IntegerIq4Xs>;
-    default:
-      fatal(__FILE__, __LINE__, "the integer core has no such format");
-  }
-}
-
 using MultiplyLanes = void (*)(const std::byte*, int64_t, const TokenStep* const*, PrefetchStreams*, __m512*);
 using LanesMultiplies = MultiplyLanes[kMostTokens];
 
 template <class Format>
 constexpr LanesMultiplies kLanesMultiplies = {multiply_lanes<Format, 1>, multiply_lanes<Format, 2>};
 
-const LanesMultiplies& lanes_multiplies_of(DType type) {
-  switch (type) {
-    case DType::kNVFP4:
-      return kLanesMultiplies<LanesNvfp4>;
-    case DType::kMXFP4:
-      return kLanesMultiplies<LanesMxfp4>;
-    case DType::kQ8_0:
-      return kLanesMultiplies<LanesQ8_0>;
-    case DType::kQ4_0:
-      return kLanesMultiplies<LanesLegacy<false, false, DType::kQ4_0>>;
-    case DType::kQ4_1:
-      return kLanesMultiplies<LanesLegacy<false, true, DType::kQ4_1>>;
-    case DType::kQ5_0:
-      return kLanesMultiplies<LanesLegacy<true, false, DType::kQ5_0>>;
-    case DType::kQ5_1:
-      return kLanesMultiplies<LanesLegacy<true, true, DType::kQ5_1>>;
-    case DType::kQ4_K:
-      return kLanesMultiplies<LanesQ45K<false, DType::kQ4_K>>;
-    case DType::kQ5_K:
-      return kLanesMultiplies<LanesQ45K<true, DType::kQ5_K>>;
-    case DType::kQ6_K:
-      return kLanesMultiplies<LanesQ6K>;
-    case DType::kQ2_K:
-      return kLanesMultiplies<LanesQ2K>;
-    case DType::kQ3_K:
-      return kLanesMultiplies<LanesQ3K>;
-    case DType::kIQ4_NL:
-      return kLanesMultiplies<LanesIq4Nl>;
-    case DType::kIQ4_XS:
-      return kLanesMultiplies<LanesIq4Xs>;
-    default:
-      fatal(__FILE__, __LINE__, "the integer core has no such format");
-  }
+// By their number of tokens, less one: rows as the file has them, and repacked ones.
+struct FormatKernels {
+  const Multiplies* in_place = nullptr;
+  const LanesMultiplies* lanes = nullptr;
+};
+constexpr auto kKernels = quant::table_by_type<FormatKernels, quant::has_integers>([]<DType kType>() -> FormatKernels {
+  return {&kMultiplies<typename OnAvx512<kType>::Integer>, &kLanesMultiplies<typename OnAvx512<kType>::Lanes>};
+});
+
+const FormatKernels& kernels_of(DType type) {
+  const FormatKernels& kernels = kKernels[type];
+  if (kernels.in_place == nullptr) fatal(__FILE__, __LINE__, "the integer core has no such format");
+  return kernels;
 }
 
 // What is prefetched while a group is multiplied: 16 rows as they lie in the file, or a part of streams of
@@ -364,9 +308,10 @@ struct GroupPrefetch {
 // The sums of a group's rows by 1 or 2 tokens.
 void multiply_group(const RowGroup& w, const TokenStep* const* tokens, int64_t count, const GroupPrefetch& prefetch,
                     __m512* sums) {
+  const FormatKernels& kernels = kernels_of(w.type);
   if (w.repacked != nullptr)
-    return lanes_multiplies_of(w.type)[count - 1](w.repacked, steps_of(w.cols), tokens, prefetch.streams, sums);
-  const Multiply multiply = multiplies_of(w.type)[count - 1];
+    return (*kernels.lanes)[count - 1](w.repacked, steps_of(w.cols), tokens, prefetch.streams, sums);
+  const Multiply multiply = (*kernels.in_place)[count - 1];
   if (w.rows >= 16) return multiply(w, tokens, prefetch.rows, sums);
   for (int r = 0; r < w.rows; ++r) {  // the end of a matrix: 16 times the same row, which is none too many
     RowGroup same = w;

@@ -15,9 +15,8 @@
 #include <algorithm>
 
 #include "ops/gemm/core.h"
-#include "ops/gemm/kquants_avx2.h"
+#include "ops/gemm/formats/all.h"
 #include "ops/gemm/simd_avx2.h"
-#include "ops/gemm/small_avx2.h"
 #include "ops/gemm/streams.h"
 #include "ops/gemm/tile_avx2.h"
 
@@ -68,41 +67,16 @@ constexpr FormatKernels kKernelsOf = {
 
 // For rows of the file, FileRows, or of a copy, CopyRows.
 template <class Dot, template <DType> class Rows>
+constexpr auto kKernels = quant::table_by_type<const FormatKernels*, quant::has_integers>([]<DType kType>() {
+  using F = typename OnAvx2<kType>::template Panel<Rows<kType>::kRepacked>;
+  return &kKernelsOf<Dot, F, Rows<kType>>;
+});
+
+template <class Dot, template <DType> class Rows>
 const FormatKernels& kernels_of(DType type) {
-  constexpr bool kRepacked = Rows<DType::kQ8_0>::kRepacked;
-  const auto of = []<class F>(F) -> const FormatKernels& { return kKernelsOf<Dot, F, Rows<F::kType>>; };
-  switch (type) {
-    case DType::kNVFP4:
-      return of(DecodeNvfp4());
-    case DType::kMXFP4:
-      return of(DecodeMxfp4());
-    case DType::kQ8_0:
-      return of(DecodeQ8_0<kRepacked>());
-    case DType::kQ4_0:
-      return of(DecodeLegacy<DType::kQ4_0, false, false>());
-    case DType::kQ4_1:
-      return of(DecodeLegacy<DType::kQ4_1, false, true>());
-    case DType::kQ5_0:
-      return of(DecodeLegacy<DType::kQ5_0, true, false>());
-    case DType::kQ5_1:
-      return of(DecodeLegacy<DType::kQ5_1, true, true>());
-    case DType::kQ4_K:
-      return of(DecodeQ45K<false>());
-    case DType::kQ5_K:
-      return of(DecodeQ45K<true>());
-    case DType::kQ6_K:
-      return of(DecodeQ6K());
-    case DType::kQ2_K:
-      return of(DecodeQ2K());
-    case DType::kQ3_K:
-      return of(DecodeQ3K());
-    case DType::kIQ4_NL:
-      return of(DecodeIq4Nl());
-    case DType::kIQ4_XS:
-      return of(DecodeIq4Xs());
-    default:
-      fatal(__FILE__, __LINE__, "the integer core has no such format");
-  }
+  const FormatKernels* const kernels = kKernels<Dot, Rows>[type];
+  if (kernels == nullptr) fatal(__FILE__, __LINE__, "the integer core has no such format");
+  return *kernels;
 }
 
 // 16 weight rows, or as many as there are, in the file or in a copy.

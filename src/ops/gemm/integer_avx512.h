@@ -115,12 +115,6 @@ inline __m512i low_nibble(__m512i x) {
   return _mm512_and_si512(x, _mm512_set1_epi8(15));
 }
 
-// 2 E2M1 + 16 by the low 4 of 6 bits.
-constexpr Bytes kE2m1Codes([](int i) {
-  constexpr int kTwice[8] = {0, 1, 2, 3, 4, 6, 8, 12};
-  return 16 + (i & 8 ? -kTwice[i & 7] : kTwice[i & 7]);
-});
-
 // What lies apart in the file, of the same unit of 16 rows, side by side: [row / 4][block][row % 4] for
 // formats with blocks of 32. Copied without vectors while the unit before is computed.
 struct alignas(64) Gathered {
@@ -201,117 +195,6 @@ struct Nibbles32 : Plain {
   static __m512i high_columns() { return _mm512_set_epi64(7, 6, 3, 2, 7, 6, 3, 2); }
 };
 
-struct IntegerNvfp4 : Plain {
-  using Lanes = TwoRows;
-  static constexpr bool kBlocks = false;
-  static constexpr int64_t kUnitBytes = 36;
-  static constexpr int kBias = 16;
-  static constexpr bool kHalfUnits = false;
-  static constexpr float kUnit = 0x1p7f;  // codes are twice the value, factors 2^-8 of it
-  using Rows = __m512;
-
-  static __m512i low_columns() { return _mm512_set_epi64(6, 4, 2, 0, 6, 4, 2, 0); }
-  static __m512i high_columns() { return _mm512_set_epi64(7, 5, 3, 1, 7, 5, 3, 1); }
-  static void gather(const std::byte* rows, int64_t stride, Gathered& to) {
-    for (int r = 0; r < 16; ++r) std::memcpy(to.first + 4 * r, rows + r * stride, 4);
-  }
-  static Rows rows(const Gathered& g, int q, FourRows) {
-    const __m128i s = load16(g.first + 16 * q);
-    const __m128i in_lanes = _mm_setr_epi8(0, 1, 8, 9, 2, 3, 10, 11, 4, 5, 12, 13, 6, 7, 14, 15);
-    __m128i u = _mm_and_si128(_mm_shuffle_epi8(s, in_lanes), _mm_set1_epi8(0x7f));
-    u = _mm_maskz_mov_epi8(_mm_cmpneq_epi8_mask(u, _mm_set1_epi8(0x7f)), u);  // 0x7f stands for zero
-    // UE4M3 moved to where a half has its exponent and mantissa is 2^-8 of itself, subnormals included.
-    return _mm512_cvtph_ps(_mm256_slli_epi16(_mm256_cvtepu8_epi16(u), 7));
-  }
-  static TwoCodes codes(const std::byte* a, const std::byte* b, int) { return e2m1(of_two_rows(a + 4, b + 4, 16)); }
-  static TwoCodes e2m1(__m512i x) {
-    const __m512i table = load_table(kE2m1Codes.of);
-    return {_mm512_permutexvar_epi8(x, table), _mm512_permutexvar_epi8(_mm512_srli_epi16(x, 4), table)};
-  }
-  static __m512 factors(const Rows& r, int) { return r; }
-};
-
-struct IntegerMxfp4 : Nibbles32 {
-  static constexpr int64_t kUnitBytes = 34;
-  static constexpr int kBias = 16;
-  static constexpr float kUnit = 0.5f;
-  using Rows = __m512;
-
-  static void gather(const std::byte* rows, int64_t stride, Gathered& to) {
-    gather_blocks<uint8_t>(rows, stride, 0, 17, to.first);
-  }
-  static Rows rows(const Gathered& g, int q, FourRows) {
-    const __m128i bytes = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(g.first + 8 * q));
-    const __m128i in_lanes = _mm_setr_epi8(0, 0, 2, 2, 4, 4, 6, 6, 1, 1, 3, 3, 5, 5, 7, 7);
-    return of_exponents(_mm512_cvtepu8_epi32(_mm_shuffle_epi8(bytes, in_lanes)));
-  }
-  static __m512 of_exponents(__m512i e) {
-    const __m512i tiny = _mm512_set1_epi32(0x00400000), nan = _mm512_set1_epi32(0x7fc00000);
-    __m512i f = _mm512_slli_epi32(e, 23);
-    f = _mm512_mask_mov_epi32(f, _mm512_testn_epi32_mask(e, e), tiny);
-    return _mm512_castsi512_ps(_mm512_mask_mov_epi32(f, _mm512_cmpeq_epi32_mask(e, _mm512_set1_epi32(255)), nan));
-  }
-  static TwoCodes codes(const std::byte* a, const std::byte* b, int) {
-    return IntegerNvfp4::e2m1(of_two_rows(a + 1, b + 1, 17));
-  }
-  static __m512 factors(const Rows& r, int) { return r; }
-};
-
-struct IntegerQ8_0 : Plain {
-  static constexpr int64_t kUnitBytes = 68;
-  static constexpr int kBias = 128;
-  static constexpr bool kWide = true;
-  using Rows = __m512;
-
-  static void gather(const std::byte* rows, int64_t stride, Gathered& to) {
-    gather_blocks<uint16_t>(rows, stride, 0, 34, to.first);
-  }
-  static Rows rows(const Gathered& g, int q, FourRows) { return eight_halves(g.first + 16 * q, of_blocks_one_row()); }
-  static __m512i codes(const std::byte* p, int) {
-    const __m512i q =
-        _mm512_inserti64x4(_mm512_castsi256_si512(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p + 2))),
-                           _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p + 36)), 1);
-    return _mm512_xor_si512(q, _mm512_set1_epi8(-128));
-  }
-  static __m512 factors(const Rows& r, int) { return r; }
-};
-
-struct WithOffsets {
-  __m512 factors, offsets;
-};
-
-// Q4_0, Q4_1, Q5_0 and Q5_1: a half d, perhaps a half m, perhaps 32 fifth bits, 16 bytes of codes.
-template <bool kFifthBit, bool kMinimum>
-struct IntegerLegacy : Nibbles32 {
-  static constexpr int64_t kBlock = 18 + (kMinimum ? 2 : 0) + (kFifthBit ? 4 : 0), kUnitBytes = 2 * kBlock;
-  static constexpr int kBias = kMinimum ? 0 : kFifthBit ? 16 : 8;
-  static constexpr bool kOffsets = kMinimum;
-  using Rows = WithOffsets;
-
-  static void gather(const std::byte* rows, int64_t stride, Gathered& to) {
-    gather_blocks<uint16_t>(rows, stride, 0, kBlock, to.first);
-    if (kMinimum) gather_blocks<uint16_t>(rows, stride, 2, kBlock, to.second);
-  }
-  static Rows rows(const Gathered& g, int q, FourRows) {
-    const __m512i lanes = of_blocks_two_rows();
-    return {eight_halves(g.first + 16 * q, lanes),
-            kMinimum ? eight_halves(g.second + 16 * q, lanes) : _mm512_setzero_ps()};
-  }
-  static TwoCodes codes(const std::byte* a, const std::byte* b, int) {
-    const __m512i x = of_two_rows(a + kBlock - 16, b + kBlock - 16, kBlock);
-    const TwoCodes c = {low_nibble(x), low_nibble(_mm512_srli_epi16(x, 4))};
-    if constexpr (!kFifthBit) return c;
-    const uint64_t a0 = fifth_bits(a), a1 = fifth_bits(a + kBlock), b0 = fifth_bits(b), b1 = fifth_bits(b + kBlock);
-    const __mmask64 low = (a0 & 0xffff) | (a1 & 0xffff) << 16 | (b0 & 0xffff) << 32 | b1 << 48;
-    const __mmask64 high = a0 >> 16 | (a1 >> 16) << 16 | (b0 >> 16) << 32 | (b1 >> 16) << 48;
-    const __m512i fifth = _mm512_set1_epi8(16);
-    return {_mm512_mask_add_epi8(c.low, low, c.low, fifth), _mm512_mask_add_epi8(c.high, high, c.high, fifth)};
-  }
-  static uint64_t fifth_bits(const std::byte* p) { return load_as<uint32_t>(p + kBlock - 20); }
-  static __m512 factors(const Rows& r, int) { return r.factors; }
-  static __m512 offsets(const Rows& r, int) { return r.offsets; }
-};
-
 // ---- K-quants: 256 columns in a unit of four steps.
 
 struct KQuant : Plain {
@@ -320,13 +203,6 @@ struct KQuant : Plain {
   static constexpr bool kHalfUnits = false;
 };
 
-// For Q4_K and Q5_K, the lanes of sub-blocks 2 s and 2 s + 1 among scales [2][4 rows][4] or minima behind
-// them.
-constexpr Bytes sub_lanes(int s, int base) {
-  return Bytes([=](int i) { return base + (s >= 2 ? 16 : 0) + i / 4 % 4 * 4 + (2 * s + i / 32) % 4; });
-}
-constexpr Bytes kScaleLanes[4] = {sub_lanes(0, 0), sub_lanes(1, 0), sub_lanes(2, 0), sub_lanes(3, 0)};
-constexpr Bytes kMinimumLanes[4] = {sub_lanes(0, 32), sub_lanes(1, 32), sub_lanes(2, 32), sub_lanes(3, 32)};
 constexpr uint64_t kFirstOfFour = 0x1111111111111111u;
 
 // For multishift: every byte's bit low_half, or high_half in the upper 32 bytes, moves to bit `to`; the bits
@@ -334,88 +210,18 @@ constexpr uint64_t kFirstOfFour = 0x1111111111111111u;
 constexpr Bytes bit_to(int low_half, int high_half, int to) {
   return Bytes([=](int i) { return (8 * (i % 8) + (i < 32 ? low_half : high_half) - to) & 63; });
 }
-constexpr Bytes kFifthBits[4] = {bit_to(0, 1, 4), bit_to(2, 3, 4), bit_to(4, 5, 4), bit_to(6, 7, 4)};
-constexpr Bytes kSixBits[2] = {bit_to(0, 2, 4), bit_to(4, 6, 4)};
 
-template <bool kFifthBit>
-struct IntegerQ45K : KQuant {
-  static constexpr int64_t kUnitBytes = kFifthBit ? 176 : 144;
-  static constexpr bool kOffsets = true;
-  struct Rows {
-    __m512i sixes;  // scales of sub-blocks 0-3, 4-7, minima 0-3, 4-7: [4][4 rows][4] bytes
-    __m512 d, dmin;
-  };
-
-  static Rows rows(const Gathered&, int, FourRows p) {
-    const __m512i by_row = _mm512_inserti64x4(
-        _mm512_castsi256_si512(_mm256_inserti128_si256(_mm256_castsi128_si256(load16(p[0])), load16(p[1]), 1)),
-        _mm256_inserti128_si256(_mm256_castsi128_si256(load16(p[2])), load16(p[3]), 1), 1);
-    const __m512i by_word = _mm512_set_epi32(15, 11, 7, 3, 14, 10, 6, 2, 13, 9, 5, 1, 12, 8, 4, 0);
-    const __m512i y = _mm512_permutexvar_epi32(by_word, by_row);  // d and dmin, then the 12 bytes as three words
-    const auto lanes = [](int a, int b, int c, int d) {
-      return _mm512_set_epi32(d, d, d, d, c, c, c, c, b, b, b, b, a, a, a, a);
-    };
-    // sixes = {u0, u2, u1, u2 >> 4} in their low 6 or 4 bits, and the top pairs of u0 and u1 above the 4
-    // bits.
-    const __m512i a = _mm512_srlv_epi32(_mm512_shuffle_i32x4(y, y, 0xed), lanes(0, 0, 0, 4));
-    const __m512i b = _mm512_srli_epi32(_mm512_shuffle_i32x4(y, y, 0xa5), 2);
-    const __m512i low = _mm512_and_si512(a, lanes(0x3f3f3f3f, 0x0f0f0f0f, 0x3f3f3f3f, 0x0f0f0f0f));
-    const __m512i sixes = _mm512_ternarylogic_epi32(low, b, lanes(0, 0x30303030, 0, 0x30303030), 0xf8);
-    const __m128i halves = _mm_shuffle_epi8(_mm512_castsi512_si128(y),
-                                            _mm_setr_epi8(0, 1, 4, 5, 8, 9, 12, 13, 2, 3, 6, 7, 10, 11, 14, 15));
-    const __m512 both = _mm512_castps256_ps512(_mm256_cvtph_ps(halves));
-    return {sixes, _mm512_shuffle_f32x4(both, both, 0x00), _mm512_shuffle_f32x4(both, both, 0x55)};
-  }
-  static __m512i codes(const std::byte* p, int s) {
-    const __m512i c = low_nibble(low_then_high(p + kUnitBytes - 128 + 32 * s));
-    if constexpr (!kFifthBit) return c;
-    const __m512i bits = _mm512_multishift_epi64_epi8(load_table(kFifthBits[s].of), load32_twice(p + 16));
-    return _mm512_ternarylogic_epi32(c, bits, _mm512_set1_epi8(16), 0xf8);
-  }
-  static __m512 of_sixes(const Rows& r, const Bytes& which) {
-    return _mm512_cvtepi32_ps(_mm512_maskz_permutexvar_epi8(kFirstOfFour, load_table(which.of), r.sixes));
-  }
-  static __m512 factors(const Rows& r, int s) { return of_sixes(r, kScaleLanes[s]); }
-  static __m512 offsets(const Rows& r, int s) { return of_sixes(r, kMinimumLanes[s]); }
-};
+// Scales of 6 bits, less 32: their lower four bits, among others, and their upper two.
+inline __m512i signed_sixes(__m512i lower, __m512i upper) {
+  const __m512i all = _mm512_ternarylogic_epi32(_mm512_set1_epi8(15), lower, upper, 0xca);
+  return _mm512_sub_epi8(_mm512_and_si512(all, _mm512_set1_epi8(0x3f)), _mm512_set1_epi8(32));
+}
 
 // Scale g of step s of row r, among [4 rows][16] bytes, to lane 4 g + r.
 constexpr Bytes group_lanes(int s) {
   return Bytes([=](int i) { return i / 4 % 4 * 16 + 4 * s + i / 16; });
 }
 constexpr Bytes kGroupLanes[4] = {group_lanes(0), group_lanes(1), group_lanes(2), group_lanes(3)};
-
-struct IntegerQ6K : KQuant {
-  static constexpr bool kBlocks = false;
-  static constexpr int64_t kUnitBytes = 210;
-  static constexpr int kBias = 32;
-  static constexpr bool kWide = true;
-  struct Rows {
-    __m512i scales;  // [4 rows][16] signed bytes
-    __m512 d;
-  };
-
-  static Rows rows(const Gathered&, int, FourRows p) {
-    const __m512i scales = _mm512_inserti64x4(
-        _mm512_castsi256_si512(
-            _mm256_inserti128_si256(_mm256_castsi128_si256(load16(p[0] + 192)), load16(p[1] + 192), 1)),
-        _mm256_inserti128_si256(_mm256_castsi128_si256(load16(p[2] + 192)), load16(p[3] + 192), 1), 1);
-    const auto d = [&](int r) { return _mm_cvtph_ps(_mm_cvtsi32_si128(load_as<uint16_t>(p[r] + 208))); };
-    const __m128 four = _mm_movelh_ps(_mm_unpacklo_ps(d(0), d(1)), _mm_unpacklo_ps(d(2), d(3)));
-    return {scales, _mm512_broadcast_f32x4(four)};
-  }
-  static __m512i codes(const std::byte* p, int s) {
-    const __m512i low = _mm512_loadu_si512(p + 64 * (s / 2));
-    const __m512i c = low_nibble(s % 2 == 0 ? low : _mm512_srli_epi16(low, 4));
-    const __m512i top = load32_twice(p + 128 + 32 * (s / 2));
-    const __m512i bits = _mm512_multishift_epi64_epi8(load_table(kSixBits[s % 2].of), top);
-    return _mm512_ternarylogic_epi32(c, bits, _mm512_set1_epi8(0x30), 0xf8);
-  }
-  static __m512 factors(const Rows& r, int s) {
-    const __m512i top = _mm512_maskz_permutexvar_epi8(kFirstOfFour << 3, load_table(kGroupLanes[s].of), r.scales);
-    return _mm512_cvtepi32_ps(_mm512_srai_epi32(top, 24));
-  }
-};
 
 }  // namespace
 }  // namespace quire::gemm

@@ -1,4 +1,4 @@
-// What the decoders of formats_avx512.h are made of: look-ups in tables of bf16 values, and products in half
+// What decoders to bf16 (formats/parts_avx512.h) are made of: look-ups in tables of bf16 values, and products in half
 // precision. Everything has internal linkage.
 #pragma once
 

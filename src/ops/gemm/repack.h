@@ -8,7 +8,9 @@
 // zeros.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
+#include <iterator>
 #include <memory>
 #include <span>
 #include <unordered_map>
@@ -16,6 +18,7 @@
 #include "core/result.h"
 #include "core/thread_pool.h"
 #include "ops/op.h"
+#include "quant/format_table.h"
 
 namespace quire::gemm {
 
@@ -31,39 +34,16 @@ struct RepackLayout {
   constexpr int words() const { return (blocks * block_bytes() + 3) / 4; }  // of a row's unit
 };
 
-constexpr RepackLayout repack_layout(DType type) {
-  switch (type) {
-    case DType::kNVFP4:
-      return {64, 1, {36}};
-    case DType::kMXFP4:
-      return {128, 4, {1, 16}};
-    case DType::kQ8_0:
-      return {64, 2, {2, 32}, true};
-    case DType::kQ4_0:
-      return {64, 2, {2, 16}};
-    case DType::kQ4_1:
-      return {64, 2, {2, 2, 16}};
-    case DType::kQ5_0:
-      return {64, 2, {2, 4, 16}};
-    case DType::kQ5_1:
-      return {64, 2, {2, 2, 4, 16}};
-    case DType::kQ4_K:
-      return {256, 1, {144}};
-    case DType::kQ5_K:
-      return {256, 1, {176}};
-    case DType::kQ6_K:
-      return {256, 1, {210}};
-    case DType::kQ2_K:
-      return {256, 1, {84}};
-    case DType::kQ3_K:
-      return {256, 1, {110}};
-    case DType::kIQ4_NL:
-      return {64, 2, {2, 16}};
-    case DType::kIQ4_XS:
-      return {256, 1, {136}};
-    default:
-      return {};
-  }
+inline constexpr auto kRepackLayouts = quant::table_by_type<RepackLayout, quant::has_integers>([]<DType kType>() {
+  constexpr const quant::FormatRow& f = *quant::find_format(kType);
+  constexpr const DTypeInfo& block = constant_dtype_info(kType);
+  RepackLayout layout = {f.unit_blocks * block.block_elems, f.unit_blocks, {}, f.signed_codes};
+  std::copy(std::begin(f.fields), std::end(f.fields), layout.fields);
+  if (f.fields[0] == 0) layout.fields[0] = block.block_bytes;
+  return layout;
+});
+constexpr const RepackLayout& repack_layout(DType type) {
+  return kRepackLayouts[type];
 }
 
 int64_t repacked_group_bytes(DType type, int64_t cols);

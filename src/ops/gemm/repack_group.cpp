@@ -66,41 +66,16 @@ void repack(const Weight& w, int64_t expert, int64_t row, std::byte* to) {
   _mm_sfence();
 }
 
+using RepackGroup = void (*)(const Weight&, int64_t, int64_t, std::byte*);
+constexpr auto kRepack =
+    quant::table_by_type<RepackGroup, quant::has_integers>([]<DType kType>() { return repack<kType>; });
+
 }  // namespace
 
 void repack_group(const Weight& w, int64_t expert, int64_t row, std::byte* to) {
-  switch (w.dtype) {
-    case DType::kNVFP4:
-      return repack<DType::kNVFP4>(w, expert, row, to);
-    case DType::kMXFP4:
-      return repack<DType::kMXFP4>(w, expert, row, to);
-    case DType::kQ8_0:
-      return repack<DType::kQ8_0>(w, expert, row, to);
-    case DType::kQ4_0:
-      return repack<DType::kQ4_0>(w, expert, row, to);
-    case DType::kQ4_1:
-      return repack<DType::kQ4_1>(w, expert, row, to);
-    case DType::kQ5_0:
-      return repack<DType::kQ5_0>(w, expert, row, to);
-    case DType::kQ5_1:
-      return repack<DType::kQ5_1>(w, expert, row, to);
-    case DType::kQ4_K:
-      return repack<DType::kQ4_K>(w, expert, row, to);
-    case DType::kQ5_K:
-      return repack<DType::kQ5_K>(w, expert, row, to);
-    case DType::kQ6_K:
-      return repack<DType::kQ6_K>(w, expert, row, to);
-    case DType::kQ2_K:
-      return repack<DType::kQ2_K>(w, expert, row, to);
-    case DType::kQ3_K:
-      return repack<DType::kQ3_K>(w, expert, row, to);
-    case DType::kIQ4_NL:
-      return repack<DType::kIQ4_NL>(w, expert, row, to);
-    case DType::kIQ4_XS:
-      return repack<DType::kIQ4_XS>(w, expert, row, to);
-    default:
-      fatal(__FILE__, __LINE__, "no order for the weights of this format");
-  }
+  const RepackGroup repack = kRepack[w.dtype];
+  if (repack == nullptr) fatal(__FILE__, __LINE__, "no order for the weights of this format");
+  repack(w, expert, row, to);
 }
 
 }  // namespace quire::gemm

@@ -88,9 +88,10 @@ struct StreamTurn {
 // Columns of a chunk: a multiple of the block and of 32. BF16 is decoded at the ends of a weight only.
 template <class Format>
 constexpr int64_t kChunkOf = Format::kColumns == 1 || Format::kColumns > 128 ? kDecodeChunk : 128;
+constexpr auto kChunks = table_of_rows<int64_t>([]<class Format>() { return kChunkOf<Format>; });
 
 inline int64_t chunk_of(DType type) {
-  return with_format<int64_t>(type, [](auto format) { return kChunkOf<decltype(format)>; });
+  return kChunks[type];
 }
 
 // Tiles: C in 0 and 1, A in 4 and 5, B in 6.
@@ -140,9 +141,10 @@ void take_turn(const StreamTurn& t) {
 }
 
 using TakeTurn = void (*)(const StreamTurn&);
+constexpr auto kTurns = table_of_rows<TakeTurn>([]<class Format>() { return take_turn<Format>; });
 
 inline TakeTurn turn_of(DType type) {
-  return with_format<TakeTurn>(type, [](auto format) -> TakeTurn { return take_turn<decltype(format)>; });
+  return kTurns[type];
 }
 
 struct StreamJob {

@@ -5,7 +5,7 @@
 
 #include <bit>
 
-#include "ops/gemm/formats_avx2.h"
+#include "ops/gemm/formats/parts_avx2.h"
 
 namespace quire::gemm {
 namespace {

@@ -10,6 +10,7 @@
 #include "ops/gemm/bounds.h"
 #include "ops/gemm/repack.h"
 #include "ops/linear/linear.h"
+#include "quant/format_table.h"
 
 namespace quire::conformance {
 namespace {
@@ -181,27 +182,11 @@ std::vector<LinearCase> linear_cases() {
 
 // Where the halves of a block lie that scale it.
 std::vector<int64_t> scale_halves(DType type) {
-  switch (type) {
-    case DType::kQ8_0:
-    case DType::kQ4_0:
-    case DType::kQ5_0:
-    case DType::kIQ4_NL:
-    case DType::kIQ4_XS:
-      return {0};
-    case DType::kQ4_1:
-    case DType::kQ5_1:
-    case DType::kQ4_K:
-    case DType::kQ5_K:
-      return {0, 2};
-    case DType::kQ2_K:
-      return {80, 82};
-    case DType::kQ3_K:
-      return {108};
-    case DType::kQ6_K:
-      return {208};
-    default:
-      return {};
-  }
+  std::vector<int64_t> halves;
+  const quant::FormatRow& f = *quant::find_format(type);
+  for (const int at : {f.scale_at, f.min_at})
+    if (at >= 0) halves.push_back(at);
+  return halves;
 }
 
 // Random bits, with block scales at and around the edges of what decoders treat differently: zero, subnormal

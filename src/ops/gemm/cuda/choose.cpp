@@ -138,8 +138,7 @@ bool prefers_sweep(const Product& p, const TileLimits& limits, const cuda::Produ
   if (k.col_tiles <= (many_row_tiles ? costs.sweep_col_tiles_many : costs.sweep_col_tiles)) return false;
   if (!many_row_tiles) return k.rows <= costs.sweep_rows_few;
   if (p.format == TileFormat::kBf16) return k.rows <= costs.sweep_rows_bf16;
-  const bool four_bit = p.format == TileFormat::kNvfp4 || p.format == TileFormat::kMxfp4;
-  return k.rows <= (four_bit && limits.deals && p.room ? costs.sweep_rows_dealt : costs.sweep_rows);
+  return k.rows <= (is_fp4(p.format) && limits.deals && p.room ? costs.sweep_rows_dealt : costs.sweep_rows);
 }
 
 Path choose_but_sweep(const Product& p, const TileLimits& limits, const cuda::ProductCosts& costs) {

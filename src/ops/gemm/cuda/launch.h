@@ -1,5 +1,5 @@
-// The kernels behind launch_gemm. Each format has files of its own, and where tiles have many widths each kind of tile:
-// no file takes long to compile, and they compile side by side.
+// The kernels behind launch_gemm. Each format has objects of its own (instances.cmake), and where tiles have many
+// widths each kind of tile: none takes long to compile, and they compile side by side.
 #pragma once
 
 #include <cuda_runtime.h>

@@ -56,9 +56,14 @@ constexpr int tile_bytes(TileFormat f) {
   return 0;
 }
 
+// 4-bit floats: the fewest bytes to copy, and much to decode.
+constexpr bool is_fp4(TileFormat f) {
+  return f == TileFormat::kMxfp4 || f == TileFormat::kNvfp4;
+}
+
 // What a decoder's numbers are to be multiplied by.
 constexpr float tile_unit(TileFormat f) {
-  return f == TileFormat::kMxfp4 || f == TileFormat::kNvfp4 ? 128.0f : 1.0f;
+  return is_fp4(f) ? 128.0f : 1.0f;
 }
 
 // The format that a file's type is packed to.

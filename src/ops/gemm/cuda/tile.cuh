@@ -82,8 +82,7 @@ inline constexpr bool kHasNarrow = D::kTileBytes <= 2048;
 template <TileFormat F, TileSums kSums, bool kNarrow>
 struct Widths {
   static constexpr bool kSegments = kSums != TileSums::kOne;
-  static constexpr bool kFine =
-      F == TileFormat::kBf16 || F == TileFormat::kNvfp4 || F == TileFormat::kMxfp4 || F == TileFormat::kFp8;
+  static constexpr bool kFine = is_fp4(F) || F == TileFormat::kBf16 || F == TileFormat::kFp8;
   static constexpr int kMost = kNarrow ? kNarrowRows : !kFine ? 128 : kSegments ? 192 : 256;
   static constexpr bool has(int n) {
     if (!kFine) return n == 32 || n == 64 || n == 128;

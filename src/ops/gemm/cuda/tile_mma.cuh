@@ -24,7 +24,7 @@ inline constexpr bool kHasNarrowTiles = D::kPlanes == 1;
 // Where decoding costs as much as multiplying, it is worth sharing among more rows. (Of bf16, wide tiles are no
 // faster.)
 template <class D>
-inline constexpr bool kHasWideTiles = D::kFormat == TileFormat::kNvfp4 || D::kFormat == TileFormat::kMxfp4;
+inline constexpr bool kHasWideTiles = is_fp4(D::kFormat);
 
 enum class TileKind : uint8_t {
   kPlain,

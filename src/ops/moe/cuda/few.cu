@@ -1,5 +1,6 @@
 #include "ops/moe/cuda/few.h"
 
+#include "ops/gemm/cuda/with_format.h"
 #include "ops/moe/cuda/few_plan.cuh"
 
 namespace quire::moe_cuda {
@@ -16,26 +17,12 @@ using Launch = Status (*)(cudaStream_t, const FewRows&, const cuda::DeviceLimits
 Launch launch_of(TileFormat up, TileFormat down) {
   if (up == TileFormat::kQ4_K && down == TileFormat::kQ6_K) return launch_few<TileFormat::kQ4_K, TileFormat::kQ6_K>;
   if (up != down) return nullptr;
-  switch (up) {
-    case TileFormat::kBf16:
-      return launch_few<TileFormat::kBf16, TileFormat::kBf16>;
-    case TileFormat::kQ8_0:
-      return launch_few<TileFormat::kQ8_0, TileFormat::kQ8_0>;
-    case TileFormat::kQ4_K:
-      return launch_few<TileFormat::kQ4_K, TileFormat::kQ4_K>;
-    case TileFormat::kQ6_K:
-      return launch_few<TileFormat::kQ6_K, TileFormat::kQ6_K>;
-    case TileFormat::kMxfp4:
-      return launch_few<TileFormat::kMxfp4, TileFormat::kMxfp4>;
-    case TileFormat::kNvfp4:
-      return launch_few<TileFormat::kNvfp4, TileFormat::kNvfp4>;
-    case TileFormat::kFp8:
-      return launch_few<TileFormat::kFp8, TileFormat::kFp8>;
-    case TileFormat::kBf16x2:
-    case TileFormat::kBf16x3:
+  return gemm::with_format(up, [&]<TileFormat F>() -> Launch {
+    if constexpr (F == TileFormat::kBf16x2 || F == TileFormat::kBf16x3)
       return nullptr;
-  }
-  return nullptr;
+    else
+      return launch_few<F, F>;
+  });
 }
 
 }  // namespace

@@ -72,7 +72,7 @@ std::optional<FewPlan> plan_few_rows(const FewRows& few, gemm::TileFormat up, ge
 Status launch_few_rows(cudaStream_t stream, FewRows& few, const cuda::WeightOrder::Read& next, gemm::TileFormat up,
                        gemm::TileFormat down, const cuda::DeviceLimits& device);
 
-// One of the kernels behind it, each in a file of its own.
+// One of the kernels behind it, each an object of its own (instances.cmake).
 template <gemm::TileFormat Up, gemm::TileFormat Down>
 Status launch_few(cudaStream_t stream, const FewRows& few, const cuda::DeviceLimits& device);
 

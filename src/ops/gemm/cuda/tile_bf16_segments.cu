@@ -1,8 +1,0 @@
-#include "ops/gemm/cuda/tile_launch.cuh"
-
-namespace quire::gemm {
-template Status launch_wgmma_tiles<TileFormat::kBf16, TileSums::kTotals>(cudaStream_t, const Problem&,
-                                                                         const LaunchChoice&);
-template Status launch_wgmma_tiles<TileFormat::kBf16, TileSums::kApart>(cudaStream_t, const Problem&,
-                                                                        const LaunchChoice&);
-}  // namespace quire::gemm

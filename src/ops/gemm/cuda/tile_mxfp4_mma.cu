@@ -1,6 +1,0 @@
-#include "ops/gemm/cuda/tile_launch.cuh"
-
-namespace quire::gemm {
-template Status launch_mma_tiles<TileFormat::kMxfp4, false>(cudaStream_t, const Problem&, const LaunchChoice&);
-template Status launch_mma_tiles<TileFormat::kMxfp4, true>(cudaStream_t, const Problem&, const LaunchChoice&);
-}  // namespace quire::gemm

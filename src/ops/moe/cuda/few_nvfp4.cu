@@ -1,6 +1,0 @@
-#include "ops/moe/cuda/few.cuh"
-
-namespace quire::moe_cuda {
-template Status launch_few<gemm::TileFormat::kNvfp4, gemm::TileFormat::kNvfp4>(cudaStream_t, const FewRows&,
-                                                                               const cuda::DeviceLimits&);
-}  // namespace quire::moe_cuda
