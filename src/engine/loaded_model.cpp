@@ -43,8 +43,8 @@ uint64_t add_rarer(uint64_t h, const ModelConfig& c) {
     add(a.local_rope.freq_base);
     for (const Mixer m : c.mixers) add(m);
   }
-  if (c.shared_kv_layers > 0) add(c.shared_kv_layers);
-  if (const ExpertChoice& e = c.ffn.choice; !e.plain()) {
+  if (a.shared_kv_layers > 0) add(a.shared_kv_layers);
+  if (const ExpertChoice& e = c.experts.choice; !e.plain()) {
     add(e.scores);
     add(e.normalised);
     add(e.scale);
@@ -61,7 +61,7 @@ uint64_t identity_of(const gguf::File& file, const ModelConfig& c) {
   const RopeSpec& rope = a.rope;
   uint64_t h = fnv1a(kFnvStart, c.architecture);
   for (const int64_t n : {int64_t{c.layers}, c.context_length, int64_t{a.heads}, int64_t{a.kv_heads},
-                          int64_t{a.head_dim}, int64_t{c.ffn.top_k}, int64_t{rope.n_rot}, rope.original_context,
+                          int64_t{a.head_dim}, int64_t{c.experts.top_k}, int64_t{rope.n_rot}, rope.original_context,
                           static_cast<int64_t>(rope.style), static_cast<int64_t>(rope.scaling)})
     h = fnv1a_number(h, n);
   for (const float x : {c.eps, rope.freq_base, rope.factor, rope.attn_factor}) h = fnv1a(h, &x, sizeof x);

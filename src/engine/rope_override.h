@@ -15,7 +15,7 @@ struct RopeOverride {
   std::optional<std::string> scaling;                                  // "none", "linear" or "yarn"
   std::optional<float> factor;                                         // how many times longer contexts become
   std::optional<int64_t> original_context;                             // that the model was trained for
-  std::optional<float> attn_factor, ext_factor, beta_fast, beta_slow;  // of YaRN (model/config.h)
+  std::optional<float> attn_factor, ext_factor, beta_fast, beta_slow;  // of YaRN (parts/attention/rope.h)
 
   bool any() const;
   // An error names the value that is out of range, or that stands beside a scaling that does not take it.

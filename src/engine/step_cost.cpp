@@ -22,8 +22,8 @@ Result<StepCost> step_cost(const EnginePlan& o, const ModelConfig& c) {
   shape.drafts = 0;
   cost.drafts = cost.state() - state_bytes(shape.pools().value_or(CachePools{}));
   // A third more than what is counted, for scratch memory of single operators.
-  const FeedForwardSpec& f = c.ffn;
-  const int64_t results = f.experts > 0 ? (int64_t{f.top_k} + 1) * c.d_model * 2 + int64_t{f.experts} * 4 : 0;
+  const ExpertsSpec& f = c.experts;
+  const int64_t results = f.count > 0 ? (int64_t{f.top_k} + 1) * c.d_model * 2 + int64_t{f.count} * 4 : 0;
   cost.row = (activation_row_bytes(c) + results) * 4 / 3;
   cost.sampled = 3 * 4 * c.vocab + 2 * 8 * int64_t{o.max_logit_bias};
   if (!gpu) {
@@ -44,7 +44,7 @@ Result<StepCost> step_cost(const EnginePlan& o, const ModelConfig& c) {
   // Rows of queries of a KV head's group come in eights.
   const AttentionSpec& a = c.attention;
   for (const Mixer m : {Mixer::kAttention, Mixer::kWindowAttention}) {
-    const HeadShape heads = c.heads_of(m);
+    const HeadShape heads = a.heads_of(m);
     const int64_t group = heads.kv_heads == 0 ? 0 : (a.heads / heads.kv_heads + 7) / 8 * 8;
     if (c.attention_layers() > 0)
       cost.part = std::max(cost.part, heads.kv_heads * group * (int64_t{heads.head_dim} + 2) * 4);

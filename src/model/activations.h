@@ -1,32 +1,25 @@
-// The intermediates of one step, laid out in one place. Taken from the workspace at the start of a forward
-// pass.
+// The intermediates of a step: the decoder's own, and those of each kind of part that a model has.
 #pragma once
 
-#include "core/workspace.h"
 #include "model/config.h"
+#include "parts/attention/attention.h"
+#include "parts/delta_net/delta_net.h"
+#include "parts/experts/beside_dense.h"
+#include "parts/per_layer/per_layer.h"
 
 namespace quire {
 
-class ActivationMemory {
- public:
-  ActivationMemory(Workspace::Scope& scope, DType activation, int64_t rows)
-      : scope_(scope), activation_(activation), rows_(rows) {}
-
-  // [rows, a], [rows, a, b] in the activation type.
-  Tensor act(int64_t a) { return take(activation_, {rows_, a}); }
-  Tensor act(int64_t a, int64_t b) { return take(activation_, {rows_, a, b}); }
-  // The same in float32: the residual stream, and small values that steer exponentials.
-  Tensor f32(int64_t a) { return take(DType::kF32, {rows_, a}); }
-
- private:
-  Tensor take(DType t, std::initializer_list<int64_t> dims) {
-    Tensor v = make_tensor(nullptr, t, dims);
-    v.data = scope_.take<std::byte>(dtype_bytes(t, v.elems()));
-    return v;
-  }
-  Workspace::Scope& scope_;
-  DType activation_;
-  int64_t rows_;
+// Those of a kind of part that the model has not are empty.
+struct Activations {
+  Tensor x;  // [T, D] f32 residual stream
+  Tensor h;  // [T, D] normalised input of a sub-block
+  // Where what a part adds is normalised first: before and after that.
+  Tensor part, normed;  // [T, D] f32
+  AttentionActivations attention;
+  DeltaActivations delta;
+  ParallelActivations parallel;
+  PerLayerActivations per_layer;
 };
+Activations lay_out(const ModelConfig& c, ActivationMemory& mem);
 
 }  // namespace quire

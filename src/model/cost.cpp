@@ -40,7 +40,7 @@ ModelCost model_cost(const gguf::File& file, const ModelConfig& c, const CacheSh
       cost.always_params += elems;
     }
   }
-  if (c.ffn.experts > 0) cost.routed_share = static_cast<double>(c.ffn.top_k) / c.ffn.experts;
+  if (c.experts.count > 0) cost.routed_share = static_cast<double>(c.experts.top_k) / c.experts.count;
   const CacheShape reads = cache_reads(c, cache);
   cost.kv_token_bytes = static_cast<double>(reads.pools().value_or(CachePools{{}})[kKvPool].bytes) / kBlockTokens;
   const DeltaCacheShape& d = cache.delta;

@@ -1,8 +1,8 @@
 // The forward pass of every architecture: an embedding, layers of norm, mixer (attention or gated delta net), norm
-// and feed-forward (dense or experts), a final norm and a head. It reads from top to bottom; in what architectures
+// and feed-forward (dense or experts), a final norm and a head. Mixers and feed-forwards are parts (parts/), one folder
+// each; here are the loop over layers and what is between them. It reads from top to bottom; in what architectures
 // differ is in the configuration and in which weights there are.
-// Sources: "LLaMA" (arXiv:2302.13971), "Qwen2" (arXiv:2407.10671), "Qwen3" (arXiv:2505.09388), "Gated Delta
-// Networks" (arXiv:2412.06464), the Qwen3-Next and Qwen3.5 model definitions.
+// Sources: "LLaMA" (arXiv:2302.13971), "Qwen2" (arXiv:2407.10671), "Qwen3" (arXiv:2505.09388).
 #pragma once
 
 #include <functional>
@@ -14,12 +14,9 @@
 #include "model/config.h"
 #include "model/step.h"
 #include "model/weights.h"
+#include "parts/mtp/mtp.h"
 
 namespace quire {
-
-// Sees named intermediates of a step, to compare two implementations layer by layer. Layer -1: outside the
-// blocks.
-using LayerProbe = std::function<void(std::string_view name, int layer, const Tensor& value)>;
 
 // What a forward pass takes besides the step.
 struct ForwardOptions {
@@ -56,23 +53,9 @@ inline DType activation_type(Device device) {
   return device == Device::kReference ? DType::kF32 : DType::kBF16;
 }
 
-// What a block for multi-token prediction makes its input of: the embedding of a token and the hidden state of the
-// position before it, after the model's final norm.
-struct MtpInput {
-  Weight projection;  // [D, 2 D], of the two side by side; empty: an ordinary decoder, whose input is the embedding
-  Tensor embedding_norm, hidden_norm;
-};
-
-// Where each layer has embeddings of tokens of its own: those of all layers, side by side in a row. Empty elsewhere.
-struct PerLayerInput {
-  Weight table;       // [V, L P]
-  Weight projection;  // [L P, D], of the token's embedding
-  Tensor norm;        // [P], of each layer's part of that
-};
-
 // Everything that a pass reads of a model, as views.
 struct DecoderWeights {
-  MtpInput input;
+  MtpInput input;  // empty: of an ordinary decoder, whose input is the embedding
   PerLayerInput per_layer;
   Weight embedding, head;  // the same where they are tied, but that the embedding may have a factor
   Tensor output_norm, output_bias;
@@ -82,6 +65,7 @@ struct DecoderWeights {
   int32_t first_kv_layer = 0;  // of the caches' layers of attention
 };
 
+struct Activations;
 struct MtpWeights;
 
 // A value: copies share the configuration and see the same weights, which somebody else owns (Model, or a backend).
@@ -106,30 +90,13 @@ class Decoder {
 
  private:
   struct Pass;
-  struct AttentionRows;
-  struct Activations;
-  struct Target;
+  struct CachesSoFar;
 
-  bool windowed(int layer) const { return config_->mixers[static_cast<size_t>(layer)] == Mixer::kWindowAttention; }
-  void input(const Pass& pass, const Tensor& x) const;
-  void per_layer_input(const Pass& pass, const Activations& s) const;
-  AttentionRows rows_of(const AttentionRows& widest, const HeadShape& shape) const;
-  Activations lay_out(Workspace::Scope& scope, DType activation, int64_t rows) const;
-  // `kv`: the layer of the caches that it attends to.
-  void attention(const Pass& pass, int layer, const AttentionWeights& w, int kv, const Target& to,
-                 const Activations& s) const;
-  void delta_net(const Pass& pass, int layer, const DeltaWeights& w, const DeltaState& state, const Target& to,
-                 const Activations& s) const;
-  void feed_forward(const Pass& pass, int layer, const FeedForwardWeights& f, const Target& to,
-                    const Activations& s) const;
-  void parallel_mlps(const Pass& pass, int layer, const ParallelWeights& w, const Target& to,
-                     const Activations& s) const;
-  void dense_mlp(const Pass& pass, const DenseWeights& w, const Tensor& h, const Target& to) const;
-  void expert_mlps(const Pass& pass, const ExpertWeights& w, const Tensor& h, const Tensor& router_h,
-                   const Target& to) const;
-  void per_layer_output(const Pass& pass, int layer, const LayerWeights& l, const Target& to,
-                        const Activations& s) const;
-  void add_normed(const Pass& pass, const Tensor& norm, float scale, const Target& to, const Activations& s,
+  void input(const Pass& pass, const Activations& s) const;
+  void mix(const Pass& pass, const LayerWeights& l, CachesSoFar& caches, const PartOutput& to,
+           const Activations& s) const;
+  void feed_forward(const Pass& pass, const LayerWeights& l, const PartOutput& to, const Activations& s) const;
+  void add_normed(const Pass& pass, const Tensor& norm, float scale, const PartOutput& to, const Activations& s,
                   const Tensor& h = {}) const;
   void head(const Pass& pass, const Tensor& x, const ForwardOutputs& out) const;
   void logits(const Pass& pass, const Tensor& x, const Tensor& rows, int64_t latency_rows, const Tensor& out) const;
@@ -146,9 +113,8 @@ class Decoder {
 struct MtpWeights {
   MtpInput input;
   LayerWeights layer;
-  Tensor head_norm;
-  Weight embedding, head;
-  Tensor head_tokens;  // with a head of its own: as in DecoderWeights
+  Weight embedding;
+  MtpHead head;
 };
 void visit(MtpWeights& w, WeightPlacer& v);
 

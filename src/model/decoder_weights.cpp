@@ -18,12 +18,10 @@ namespace {
 template <class Weights, class Visitor>
 void visit_all(Weights& w, Visitor& v) {
   v.table(w.embedding);
-  if (!w.per_layer.table.empty()) v.table(w.per_layer.table);
-  v.matrix(w.per_layer.projection);
-  v.vector(w.per_layer.norm);
+  w.per_layer.visit(w.per_layer, v);
   v.vector(w.rope.inv_freq);
   v.vector(w.local_rope.inv_freq);
-  for (auto& layer : w.layers) visit(layer, v);
+  for (auto& layer : w.layers) layer.visit(layer, v);
   v.vector(w.output_norm);
   v.matrix(w.head);
   v.vector(w.output_bias);
@@ -43,13 +41,9 @@ Decoder Decoder::placed(WeightPlacer& v) const {
 
 void visit(MtpWeights& w, WeightPlacer& v) {
   if (!w.embedding.empty()) v.table(w.embedding);
-  v.vector(w.input.embedding_norm);
-  v.vector(w.input.hidden_norm);
-  v.matrix(w.input.projection);
-  visit(w.layer, v);
-  v.vector(w.head_norm);
-  if (!w.head.empty()) v.matrix(w.head);
-  v.vector(w.head_tokens);
+  w.input.visit(w.input, v);
+  w.layer.visit(w.layer, v);
+  w.head.visit(w.head, v);
 }
 
 Decoder mtp_decoder(const Decoder& main, const MtpWeights& block, int64_t head_rows) {
@@ -62,8 +56,8 @@ Decoder mtp_decoder(const Decoder& main, const MtpWeights& block, int64_t head_r
   w.layers = {block.layer};
   w.first_kv_layer = behind;
   if (!block.embedding.empty()) w.embedding = block.embedding;
-  if (!block.head_norm.empty()) w.output_norm = block.head_norm;
-  if (!block.head.empty()) w.head = block.head, w.head_tokens = block.head_tokens, w.output_bias = {};
+  if (!block.head.norm.empty()) w.output_norm = block.head.norm;
+  if (!block.head.matrix.empty()) w.head = block.head.matrix, w.head_tokens = block.head.tokens, w.output_bias = {};
   w.head.rows = std::min(head_rows, w.head.rows);  // the first rows lie where they lay, whatever their layout
   if (!w.output_bias.empty()) w.output_bias = w.output_bias.rows(0, w.head.rows);
   if (!w.head_tokens.empty()) w.head_tokens = w.head_tokens.rows(0, w.head.rows);

@@ -33,8 +33,8 @@ constexpr int64_t most_window_blocks(int64_t window, int64_t behind) {
   return (window + behind + 2 * kBlockTokens - 3) / kBlockTokens + 1;
 }
 
-// Bytes of one token's intermediates in a step: the residual stream in float32, the rest in bf16. Logits and kernels'
-// scratch are not in it.
+// Bytes of one token's intermediates in a step, in bf16 where they are not in float32: what is laid out for all layers,
+// and the most that a part takes while it runs. Logits and kernels' scratch are not in it.
 int64_t activation_row_bytes(const ModelConfig& c);
 
 struct MemoryEstimate {

@@ -17,22 +17,6 @@ const Architecture& row_of(const ModelConfig& c) {
   return *row;
 }
 
-// Divisors of the rotary frequencies (Llama 3), or those of the context of the first training (Phi-3); none: empty.
-Result<std::span<const float>> rope_divisors(WeightLoader& w) {
-  TensorRole role = TensorRole::kRopeFreqs;
-  QUIRE_TRY(Tensor t, w.optional_vector(role));
-  if (t.empty()) {
-    role = TensorRole::kRopeShort;
-    QUIRE_TRY(t, w.optional_vector(role));
-    QUIRE_CHECKED(w.optional_vector(TensorRole::kRopeLong));  // of positions that read_config leaves out
-  }
-  if (t.empty()) return std::span<const float>{};
-  const std::span<const float> divisors(t.as<float>(), static_cast<size_t>(t.dim(0)));
-  for (const float f : divisors)
-    if (!(f > 0.0f)) return file_error("tensor {}: divisor {} is not positive", tensor_name(role), f);
-  return divisors;
-}
-
 // Writers keep the keys and values of layers that attend to those of others.
 bool belongs_to_left_out(std::string_view name, const ModelConfig& c) {
   for (const std::string_view suffix : {".input_scale", ".scale"})
@@ -57,30 +41,6 @@ Status check_unread_of_file(std::string_view name, const ModelConfig& c) {
       gguf::printable(name), c.architecture);
 }
 
-// The block's own head, if it has one. It may be of fewer tokens than the model has: d2t then says of which, as EAGLE-3
-// heads have it (row i is token i + d2t[i]).
-Status load_mtp_head(WeightLoader& w, const gguf::File& file, const ModelConfig& c, int64_t block, MtpBlock& m) {
-  QUIRE_TRY(const Tensor tokens, w.optional_numbers(TensorRole::kMtpHeadTokens));
-  if (tokens.empty()) {
-    QUIRE_TRY(m.weights.head, w.optional_matrix(TensorRole::kMtpHead, block));
-    return {};
-  }
-  int64_t before = -1;
-  for (int64_t i = 0; i < tokens.dim(0); ++i) {
-    const int64_t token = i + tokens.as<int32_t>()[i];
-    if (token <= before || token >= c.vocab)
-      return file_error("tensor {}: row {} of the head is token {}; tokens must ascend and be below {}",
-                        tensor_name(TensorRole::kMtpHeadTokens), i, token, c.vocab);
-    tokens.as<int32_t>()[i] = static_cast<int32_t>(before = token);
-  }
-  ModelSizes sizes = c.sizes();
-  sizes.vocab = tokens.dim(0);
-  WeightLoader trimmed(file, sizes, m.arena);
-  QUIRE_TRY(m.weights.head, trimmed.matrix(TensorRole::kMtpHead, block));
-  m.weights.head_tokens = tokens;
-  return {};
-}
-
 }  // namespace
 
 Result<std::unique_ptr<const Model>> Model::load(const gguf::File& file) {
@@ -88,19 +48,6 @@ Result<std::unique_ptr<const Model>> Model::load(const gguf::File& file) {
   std::unique_ptr<Model> m(new Model(file));
   QUIRE_CHECKED(m->load_weights(std::move(config)));
   return std::unique_ptr<const Model>(std::move(m));
-}
-
-// Embeddings of each layer come scaled as those of the model do: by the root of their size. What the model's are
-// projected to is divided by the root of theirs.
-Status Model::load_per_layer(WeightLoader& w, const ModelConfig& config, PerLayerInput& p) {
-  QUIRE_TRY(p.table, w.matrix(TensorRole::kPerLayerEmbedding));
-  QUIRE_TRY(p.projection, w.matrix(TensorRole::kPerLayerProjection));
-  QUIRE_TRY(p.norm, w.vector(TensorRole::kPerLayerNorm));
-  per_layer_scale_ = p.table.scale_of() * std::sqrt(static_cast<float>(config.d_per_layer));
-  per_layer_projection_scale_ = p.projection.scale_of() / std::sqrt(static_cast<float>(config.d_model));
-  p.table.scale = &per_layer_scale_;
-  p.projection.scale = &per_layer_projection_scale_;
-  return {};
 }
 
 Status Model::load_weights(ModelConfig config) {
@@ -112,19 +59,18 @@ Status Model::load_weights(ModelConfig config) {
   QUIRE_TRY(all.head, w.optional_matrix(TensorRole::kOutput));
   if (all.head.empty()) all.head = all.embedding;  // tied
   if (config.embedding_scale != 1) {
-    embedding_scale_ = config.embedding_scale * all.embedding.scale_of(0);
-    all.embedding.scale = &embedding_scale_;
+    all.embedding.scale = w.factor(config.embedding_scale * all.embedding.scale_of(0));
   }
-  if (config.d_per_layer > 0) QUIRE_CHECKED(load_per_layer(w, config, all.per_layer));
+  if (config.per_layer.width > 0) {
+    QUIRE_TRY(all.per_layer, load_per_layer_input(w, config.per_layer));
+  }
   QUIRE_TRY(all.output_bias, w.optional_vector(TensorRole::kOutputBias));
-  QUIRE_TRY(const std::span<const float> divisors, rope_divisors(w));
-  const RopeSpec& rope = config.attention.rope;
-  rope_table_ = make_rope_table(rope, divisors);
-  all.rope = {rope.style, rope.n_rot, rope_table_.tensor(), rope_table_.magnitude};
+  QUIRE_TRY(const std::span<const float> divisors, load_rope_divisors(w));
+  rope_table_ = make_rope_table(config.attention.rope, divisors);
+  all.rope = rope_table_.rope(config.attention.rope);
   if (std::find(config.mixers.begin(), config.mixers.end(), Mixer::kWindowAttention) != config.mixers.end()) {
-    const RopeSpec& local = config.attention.local_rope;
-    local_rope_table_ = make_rope_table(local, {});
-    all.local_rope = {local.style, local.n_rot, local_rope_table_.tensor(), local_rope_table_.magnitude};
+    local_rope_table_ = make_rope_table(config.attention.local_rope, {});
+    all.local_rope = local_rope_table_.rope(config.attention.local_rope);
   }
   for (int32_t i = 0; i < config.layers; ++i) {
     QUIRE_TRY(LayerWeights l, load_layer(w, row, config, i, config.mixers[static_cast<size_t>(i)]));
@@ -177,12 +123,9 @@ Result<MtpBlock> Model::mtp(const gguf::File& file) const {
   QUIRE_TRY(const int64_t block, mtp_block_of(file));
   MtpBlock m;
   WeightLoader w(file, c.sizes(), m.arena);
-  QUIRE_TRY(m.weights.input.projection, w.matrix(TensorRole::kMtpProjection, block));
-  QUIRE_TRY(m.weights.input.embedding_norm, w.vector(TensorRole::kMtpEmbeddingNorm, block));
-  QUIRE_TRY(m.weights.input.hidden_norm, w.vector(TensorRole::kMtpHiddenNorm, block));
-  QUIRE_TRY(m.weights.head_norm, w.optional_vector(TensorRole::kMtpHeadNorm, block));
+  QUIRE_TRY(m.weights.input, load_mtp_input(w, block));
   QUIRE_TRY(m.weights.embedding, w.optional_matrix(TensorRole::kMtpEmbedding, block));
-  QUIRE_CHECKED(load_mtp_head(w, file, c, block, m));
+  QUIRE_TRY(m.weights.head, load_mtp_head(w, block));
   QUIRE_TRY(m.weights.layer, load_layer(w, row_of(c), c, block, Mixer::kAttention));
   for (const std::string_view name : w.unread())
     if (block_of(name) == block) QUIRE_CHECKED(check_unread(name, c));

@@ -10,8 +10,8 @@
 #include "cache/storage.h"
 #include "model/config.h"
 #include "model/decoder.h"
-#include "model/rope.h"
 #include "model/weights.h"
+#include "parts/attention/rope.h"
 
 namespace quire {
 
@@ -53,14 +53,11 @@ class Model {
  private:
   explicit Model(const gguf::File& file) : file_(file) {}
   Status load_weights(ModelConfig config);
-  Status load_per_layer(WeightLoader& w, const ModelConfig& config, PerLayerInput& p);
   Result<int64_t> mtp_block_of(const gguf::File& file) const;  // its number there
 
   const gguf::File& file_;
   WeightLoader::Arena arena_;
   RopeTable rope_table_, local_rope_table_;
-  // The factors of these point here where there are any.
-  float embedding_scale_ = 1.0f, per_layer_scale_ = 1.0f, per_layer_projection_scale_ = 1.0f;
   std::optional<Decoder> decoder_;  // set once loaded
   std::vector<std::string_view> unread_;
 };

@@ -21,7 +21,7 @@ ModelConfig hybrid_moe() {  // 35B-A3B
   ModelConfig c{.architecture = "qwen35moe", .name = "35B-A3B", .layers = 40};
   c.d_model = 2048, c.vocab = 248320, c.context_length = 262144;
   c.attention.heads = 16, c.attention.kv_heads = 2, c.attention.head_dim = 256;
-  c.ffn.experts = 256, c.ffn.top_k = 8, c.ffn.d_ff_expert = 512, c.ffn.d_ff_shared = 512;
+  c.experts.count = 256, c.experts.top_k = 8, c.experts.d_ff = 512, c.experts.d_ff_shared = 512;
   c.delta = {.conv_kernel = 4, .key_heads = 16, .value_heads = 32, .key_dim = 128, .value_dim = 128};
   for (int i = 0; i < c.layers; ++i) c.mixers.push_back(i % 4 != 3 ? Mixer::kDelta : Mixer::kAttention);
   return c;
@@ -30,8 +30,7 @@ ModelConfig hybrid_dense() {  // 27B
   ModelConfig c = hybrid_moe();
   c.name = "27B", c.architecture = "qwen35", c.layers = 64, c.d_model = 5120, c.attention.heads = 24,
   c.attention.kv_heads = 4;
-  c.ffn.experts = c.ffn.top_k = 0, c.ffn.d_ff_expert = c.ffn.d_ff_shared = 0, c.ffn.d_ff = 17408,
-  c.delta.value_heads = 48;
+  c.experts = {}, c.dense.d_ff = 17408, c.delta.value_heads = 48;
   c.mixers.clear();
   for (int i = 0; i < c.layers; ++i) c.mixers.push_back(i % 4 != 3 ? Mixer::kDelta : Mixer::kAttention);
   return c;
@@ -39,19 +38,20 @@ ModelConfig hybrid_dense() {  // 27B
 ModelConfig dense_8b() {
   ModelConfig c{.architecture = "qwen3", .name = "8B", .layers = 36, .d_model = 4096, .vocab = 151936};
   c.context_length = 40960, c.attention.heads = 32, c.attention.kv_heads = 8, c.attention.head_dim = 128,
-  c.ffn.d_ff = 12288;
+  c.dense.d_ff = 12288;
   c.mixers.assign(36, Mixer::kAttention);
   return c;
 }
 ModelConfig dense_06b() {
   ModelConfig c = dense_8b();
-  c.name = "0.6B", c.layers = 28, c.d_model = 1024, c.attention.heads = 16, c.ffn.d_ff = 3072;
+  c.name = "0.6B", c.layers = 28, c.d_model = 1024, c.attention.heads = 16, c.dense.d_ff = 3072;
   c.mixers.assign(28, Mixer::kAttention);
   return c;
 }
 ModelConfig tiny_dense() {
   ModelConfig c{.architecture = "qwen3", .name = "tiny", .layers = 4, .d_model = 256, .vocab = 4096};
-  c.context_length = 2048, c.attention.heads = 4, c.attention.kv_heads = 2, c.attention.head_dim = 64, c.ffn.d_ff = 768;
+  c.context_length = 2048, c.attention.heads = 4, c.attention.kv_heads = 2, c.attention.head_dim = 64,
+  c.dense.d_ff = 768;
   c.mixers.assign(4, Mixer::kAttention);
   return c;
 }
@@ -202,7 +202,7 @@ TEST(GpuPlan, TakesWhatFits) {
 // Partial results of attention do not grow with sequences times context: a full pool's keys have room, and more.
 TEST(GpuPlan, DraftsCostLittle) {
   for (const ModelConfig& model : {hybrid_moe(), hybrid_dense(), dense_8b()}) {
-    const double weights = model.ffn.experts > 0 ? 21.4 : 17.6;
+    const double weights = model.experts.count > 0 ? 21.4 : 17.6;
     int64_t left[2] = {};
     for (const bool drafts : {false, true}) {
       EngineOptions o = serving();
@@ -328,7 +328,7 @@ ModelConfig gpt_oss_20b() {
   ModelConfig c{.architecture = "gpt-oss", .name = "20b", .layers = 24, .d_model = 2880, .vocab = 201088};
   c.context_length = 131072, c.attention.heads = 64, c.attention.kv_heads = 8, c.attention.head_dim = 64;
   c.attention.window = 128;
-  c.ffn.experts = 32, c.ffn.top_k = 4, c.ffn.d_ff_expert = 2880;
+  c.experts.count = 32, c.experts.top_k = 4, c.experts.d_ff = 2880;
   for (int i = 0; i < c.layers; ++i) c.mixers.push_back(i % 2 == 0 ? Mixer::kWindowAttention : Mixer::kAttention);
   return c;
 }

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "gguf/writer.h"
+#include "model/activations.h"
 #include "model/memory.h"
 #include "support/cache_bytes.h"
 #include "support/tiny_models.h"
@@ -47,6 +48,24 @@ TEST(Cost, DenseTransformer) {
   EXPECT_EQ(cost.decode_bytes(3, 10), cost.always_bytes + 3 * (cost.embedding_row_bytes + 10 * cost.kv_token_bytes));
   // Two tokens: one sees one key, the other two.
   EXPECT_EQ(cost.prompt_flops(2), 2 * (2.0 * m.layers * layer + head) + 4.0 * m.layers * q * 3);
+}
+
+// What plans of memory know of a step's rows, against what a step takes for them before it runs.
+TEST(Cost, RowsOfAStep) {
+  for (const TinyModel& m : test::tiny_models()) {
+    const ModelConfig c = Loaded(m).config;
+    Workspace workspace;
+    Workspace::Scope scope(workspace);
+    ActivationMemory memory(scope, DType::kBF16, 2 * kChunkTokens);
+    lay_out(c, memory);
+    const int64_t within = activation_row_bytes(c) - workspace.high_water() / (2 * kChunkTokens);
+    const bool dense = !c.experts.in_layer(0) || c.experts.beside_dense;
+    const int64_t hidden = std::max(m.experts > 0 ? c.experts.token_width() : 0, dense ? c.dense.d_ff : 0);
+    EXPECT_EQ(within, std::max(2 * 2 * hidden, 4 * m.layers * m.per_layer)) << m.name;
+  }
+  const TinyModel& m = model("qwen3");
+  const int64_t q = m.heads * m.head_dim, kv = m.kv_heads * m.head_dim;
+  EXPECT_EQ(activation_row_bytes(Loaded(m).config), 4 * m.hidden + 2 * (m.hidden + 3 * q + 2 * kv) + 2 * 2 * m.ffn);
 }
 
 // Of layers that attend to the same keys and values each reads them; and each has a row of a token.

@@ -157,8 +157,8 @@ TEST(Gemma4, HasHeadsForEachKindOfLayer) {
   const Opened o = gemma.open({});
   ASSERT_EQ(o.error(), "");
   const ModelConfig& c = (*o.model)->config();
-  EXPECT_EQ(c.heads_of(Mixer::kAttention), (HeadShape{.kv_heads = 1, .head_dim = 64}));
-  EXPECT_EQ(c.heads_of(Mixer::kWindowAttention), (HeadShape{.kv_heads = 2, .head_dim = 32}));
+  EXPECT_EQ(c.attention.heads_of(Mixer::kAttention), (HeadShape{.kv_heads = 1, .head_dim = 64}));
+  EXPECT_EQ(c.attention.heads_of(Mixer::kWindowAttention), (HeadShape{.kv_heads = 2, .head_dim = 32}));
   EXPECT_EQ(c.attention.scale, 1.0f);
   EXPECT_EQ(c.attention.rope.n_rot, 64);
   EXPECT_EQ(c.attention.local_rope.n_rot, 32);
@@ -190,11 +190,11 @@ TEST(Gemma4, SharesKeysAndValuesAmongItsLastLayers) {
   ASSERT_EQ(o.error(), "");
   const ModelConfig& c = (*o.model)->config();
   std::vector<int32_t> of;
-  for (int32_t i = 0; i < c.layers; ++i) of.push_back(c.kv_layer(i));
+  for (int32_t i = 0; i < c.layers; ++i) of.push_back(c.attention.kv_layer(c.mixers, i));
   EXPECT_THAT(of, ElementsAre(0, 1, 2, 1, 2, 1, 2, 1));
-  EXPECT_EQ(c.ffn.width(2), 112);
-  EXPECT_EQ(c.ffn.width(3), 224);
-  EXPECT_EQ(c.ffn.d_ff, 224) << "of the widest";
+  EXPECT_EQ(c.dense.width(2), 112);
+  EXPECT_EQ(c.dense.width(3), 224);
+  EXPECT_EQ(c.dense.d_ff, 224) << "of the widest";
   // Memory for three layers, as many reads as there are layers.
   const CacheShape apart = cache_shape(c, DType::kBF16, KvCacheType::kAuto, {.window = 40});
   const int64_t window = 2 * 2 * 32 * 16 * 2, all = 2 * 2 * 64 * 16 * 2;

@@ -45,15 +45,15 @@ TEST_P(EveryModel, IsBuiltFromItsRow) {
   EXPECT_EQ(c.attention.qk_norm, m.qk_norm());
   EXPECT_EQ(c.attention.window, m.window);
   EXPECT_EQ(c.attention.rope.n_rot, m.rotated());
-  EXPECT_EQ(c.ffn.dense_layers, m.dense);
+  EXPECT_EQ(c.experts.dense_layers, m.dense);
   EXPECT_EQ(c.norms_after, m.norms_after());
   EXPECT_EQ(c.context_length, 2048);
   EXPECT_EQ(c.attention.rope.style,
             m.architecture == "llama" || m.architecture == "glm4" ? Rope::Style::kInterleaved : Rope::Style::kHalves);
-  EXPECT_EQ(c.ffn.experts, m.experts);
-  EXPECT_EQ(c.ffn.d_ff_shared, m.shared_ffn);
-  EXPECT_EQ(c.d_per_layer, m.per_layer);
-  EXPECT_EQ(c.shared_kv_layers, m.shared_kv);
+  EXPECT_EQ(c.experts.count, m.experts);
+  EXPECT_EQ(c.experts.d_ff_shared, m.shared_ffn);
+  EXPECT_EQ(c.per_layer.width, m.per_layer);
+  EXPECT_EQ(c.attention.shared_kv_layers, m.shared_kv);
   EXPECT_EQ(c.kv_layers(), attention);
   EXPECT_EQ(c.has_state(), m.hybrid());
   EXPECT_TRUE(model.unread().empty()) << model.unread().front();

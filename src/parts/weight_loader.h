@@ -1,0 +1,71 @@
+// From tensors of a file to weights of parts: names, shapes and types are checked here, once; the operators only
+// assert. Names and shapes come from the table of tensors (arch/tensors.h).
+#pragma once
+
+#include <deque>
+#include <span>
+#include <string>
+#include <unordered_set>
+#include <vector>
+
+#include "arch/architecture.h"
+#include "core/tensor.h"
+#include "gguf/reader.h"
+#include "ops/op.h"
+
+namespace quire {
+
+// The tensor with the factors of the matrix "<stem>.weight", or null: "<stem>.scale", which some writers call
+// "<stem>.weight.scale".
+const gguf::TensorInfo* find_scale(const gguf::File& file, std::string_view stem);
+
+// Finds tensors by their role. Matrices stay where they are mapped; small vectors that are not float32 in the file
+// are converted into memory of the loader's arena, which must live as long as the weights. An error names the tensor.
+class WeightLoader {
+ public:
+  struct Arena {
+    std::deque<std::vector<float>> vectors;
+    std::deque<std::vector<int32_t>> numbers;
+    std::deque<std::vector<std::byte>> matrices;
+    int64_t bytes = 0;
+  };
+  WeightLoader(const gguf::File& file, const ModelSizes& sizes, Arena& arena)
+      : file_(file), sizes_(sizes), arena_(arena) {}
+
+  bool has(TensorRole role, int64_t block = 0) const { return file_.find_tensor(tensor_name(role, block)) != nullptr; }
+  // What shapes are made of from here on: layers of one model may differ.
+  void use(const ModelSizes& sizes) { sizes_ = sizes; }
+  const ModelSizes& sizes() const { return sizes_; }
+  // A matrix or table, or stacked matrices of experts, with the factors of "<stem>.scale" if present. `block`
+  // matters for roles of blocks.
+  Result<Weight> matrix(TensorRole role, int64_t block = 0);
+  Result<Weight> optional_matrix(TensorRole role, int64_t block = 0);       // empty if the file has none
+  Result<Weight> matrix_without_scale(TensorRole role, int64_t block = 0);  // "<stem>.scale" is something else
+  // Of such a matrix the rows `order`, copied into the arena: where a file has them in another order than operators.
+  Result<Weight> matrix_rows(TensorRole role, int64_t block, std::span<const int64_t> order);
+  // Float32: [cols], or [rows, cols] where the role has rows.
+  Result<Tensor> vector(TensorRole role, int64_t block = 0);
+  Result<Tensor> optional_vector(TensorRole role, int64_t block = 0);
+  // The same with every element times `factor`, in the arena.
+  Result<Tensor> scaled_vector(TensorRole role, int64_t block, float factor);
+  Tensor ones(int64_t n);
+  // In the arena: what Weight::scale may point to.
+  const float* factor(float value) { return keep({value}).as<float>(); }
+  // i32 [n], whatever n is; empty if the file has none.
+  Result<Tensor> optional_numbers(TensorRole role, int64_t block = 0);
+
+  // Tensors of the file that nobody asked for, in the order of the file.
+  std::vector<std::string_view> unread() const;
+
+ private:
+  Result<Tensor> floats(const std::string& name, std::initializer_list<int64_t> dims);
+  Result<const float*> scale_of(const std::string& stem, int64_t experts);
+  Tensor keep(std::vector<float> values);
+
+  const gguf::File& file_;
+  ModelSizes sizes_;
+  Arena& arena_;
+  std::unordered_set<std::string> used_;
+};
+
+}  // namespace quire
