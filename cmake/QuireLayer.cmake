@@ -289,24 +289,31 @@ function(quire_benches)
   endforeach()
 endfunction()
 
-# libFuzzer targets: tests/fuzz/fuzz_<name>.cpp -> fuzz_<name>. What parses hostile bytes stands below the operators, so
-# no kernel is built for them.
-function(quire_fuzzers)
-  file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/fuzz/fuzz_*.cpp)
+# What fuzz targets need. What parses hostile bytes stands below the operators, so no kernel is built for them.
+function(quire_fuzz_libraries)
   # What the server reads from the network, without the engine behind it.
   file(GLOB protocol CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/server/protocol/*.cpp
        ${CMAKE_SOURCE_DIR}/src/server/tools/*.cpp)
   list(APPEND protocol ${CMAKE_SOURCE_DIR}/src/server/answer_events.cpp ${CMAKE_SOURCE_DIR}/src/server/answer_parser.cpp
        ${CMAKE_SOURCE_DIR}/src/server/random_id.cpp ${CMAKE_SOURCE_DIR}/src/lab/load/url.cpp
        ${CMAKE_SOURCE_DIR}/src/lab/load/workload.cpp ${CMAKE_SOURCE_DIR}/src/ops/sampling/params.cpp)
+  quire_batch(protocol fuzz_protocol ${CMAKE_SOURCE_DIR}/src 8)
   add_library(fuzz_protocol STATIC ${protocol})
   quire_set_isa(${protocol})
+  target_compile_options(fuzz_protocol PRIVATE $<$<CONFIG:Release>:-O1>)
   target_link_libraries(fuzz_protocol PUBLIC quire_constraint Boost::headers)
   # The caches' books, and the files that keep them.
   file(GLOB cache CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/cache/*.cpp)
+  quire_batch(cache fuzz_cache ${CMAKE_SOURCE_DIR}/src 8)
   add_library(fuzz_cache STATIC ${cache})
   quire_set_isa(${cache})
   target_link_libraries(fuzz_cache PUBLIC quire_core)
+endfunction()
+
+# libFuzzer targets: tests/fuzz/fuzz_<name>.cpp -> fuzz_<name>.
+function(quire_fuzzers)
+  quire_fuzz_libraries()
+  file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/fuzz/fuzz_*.cpp)
   foreach(source ${sources})
     get_filename_component(name ${source} NAME_WE)
     add_executable(${name} ${source})
@@ -316,4 +323,28 @@ function(quire_fuzzers)
     list(APPEND fuzzers ${name})
   endforeach()
   add_custom_target(fuzzers DEPENDS ${fuzzers})
+endfunction()
+
+# All of them in one program, without libFuzzer (tests/fuzz/replay.cpp): the function of each has its target's name.
+function(quire_fuzz_replay)
+  if(NOT BUILD_TESTING)
+    return()
+  endif()
+  quire_fuzz_libraries()
+  file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/fuzz/fuzz_*.cpp)
+  set(rows "")
+  foreach(source ${sources})
+    get_filename_component(name ${source} NAME_WE)
+    set_source_files_properties(${source} PROPERTIES COMPILE_DEFINITIONS LLVMFuzzerTestOneInput=${name})
+    string(REGEX REPLACE "^fuzz_" "" name ${name})
+    string(APPEND rows "QUIRE_FUZZ_TARGET(${name})\n")
+  endforeach()
+  file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/fuzz/fuzz_targets.inc CONTENT "${rows}" @ONLY)
+  add_executable(test_fuzz ${CMAKE_SOURCE_DIR}/tests/fuzz/replay.cpp ${sources})
+  quire_set_isa(${CMAKE_SOURCE_DIR}/tests/fuzz/replay.cpp ${sources})
+  target_include_directories(test_fuzz PRIVATE ${CMAKE_BINARY_DIR}/fuzz)
+  target_compile_options(test_fuzz PRIVATE -O1)
+  target_link_libraries(test_fuzz PRIVATE fuzz_protocol fuzz_cache quire_convert quire_hub)
+  add_test(NAME fuzz COMMAND test_fuzz ${CMAKE_SOURCE_DIR}/tests/fuzz/corpus)
+  set_tests_properties(fuzz PROPERTIES LABELS fuzz TIMEOUT 600)
 endfunction()

@@ -2,7 +2,7 @@
 # What reads files, owns memory or is shared by threads, under sanitizers:
 #   scripts/sanitize.sh asan      AddressSanitizer with UBSan: parsers, caches, operators, the engine
 #   scripts/sanitize.sh tsan      ThreadSanitizer: the pool, every kernel once, the engine with two steps under way, templates
-#   scripts/sanitize.sh server    the server under both; .ci/run leaves it out for the time that Boost takes to compile
+#   scripts/sanitize.sh server    the server under both
 # Without an argument all three.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -13,10 +13,10 @@ build() {
 }
 
 asan() {
-  build asan test_{core,gguf,tokenizer,constraint,convert,jinja,cache,ops,conformance,engine}
+  build asan test_{core,gguf,tokenizer,constraint,convert,jinja,cache,ops,conformance,engine,fuzz}
   # Without those that run the program: the server and the commands take as long to compile as all the rest.
   GTEST_FILTER='-ConvertCommand*:SchemaTable*' \
-    ctest --test-dir build/asan --output-on-failure -j2 -R '^(core|gguf|tokenizer|constraint|convert|jinja|cache|ops)$'
+    ctest --test-dir build/asan --output-on-failure -j2 -R '^(core|gguf|tokenizer|constraint|convert|jinja|cache|ops|fuzz)$'
   build/asan/test_conformance --gtest_brief=1 --gtest_filter='*.PassesOneCase*'
   # What owns and gives back; the texts of whole models run long through the same code.
   build/asan/test_engine --gtest_brief=1 --gtest_filter='EngineTest*:Checkpoints*:Depth*:Constraints*:*/Windows.*:*Speculation.Drafts*tiny_qwen35moe'
