@@ -21,7 +21,7 @@ Version: {version}
 Section: science
 Priority: optional
 Architecture: amd64
-Maintainer: The Quire authors <quire@localhost.localdomain>
+Maintainer: The Quire authors <quire@example.org>
 Installed-Size: {size}
 Depends: libc6 (>= 2.31), adduser
 Recommends: ca-certificates
@@ -34,13 +34,20 @@ Description: server for large language models
 """
 
 
+def licence_text(path):
+    """Debian wants the whole text of the Apache licence in one place alone."""
+    text = path.read_text(errors="replace")
+    if "TERMS AND CONDITIONS FOR USE" not in text:
+        return text
+    return "The Apache License, version 2.0: /usr/share/common-licenses/Apache-2.0\n"
+
+
 def lay(staged, root, epoch, version):
     usr = root / "usr"
     # LocalAI has a package of its own for its backend.
     shutil.copytree(staged, usr, symlinks=True, ignore=shutil.ignore_patterns("quire-localai"))
     doc = usr / "share/doc/quire"
-    licences = "".join(f"\n== {name}\n\n{path.read_text(errors='replace')}"
-                       for path, name in archives.files_below(doc / "licences"))
+    licences = "".join(f"\n== {name}\n\n{licence_text(path)}" for path, name in archives.files_below(doc / "licences"))
     (doc / "LICENSE").unlink()
     shutil.rmtree(doc / "licences")
     stage.write(doc / "copyright",
@@ -48,10 +55,11 @@ def lay(staged, root, epoch, version):
                 f"What is linked into the programs has these:\n{licences}")
     when = time.strftime("%a, %d %b %Y %H:%M:%S +0000", time.gmtime(epoch))
     changes = f"quire ({version}) unstable; urgency=medium\n\n  * See CHANGELOG.md.\n\n" \
-              f" -- The Quire authors <quire@localhost.localdomain>  {when}\n"
+              f" -- The Quire authors <quire@example.org>  {when}\n"
     stage.write_gzipped(doc / "changelog.gz", changes)
     stage.copy(HERE / "debian/quire.service", root / "usr/lib/systemd/system/quire.service")
     stage.copy(HERE / "debian/serve.conf", root / "etc/quire/serve.conf")
+    stage.copy(HERE / "debian/lintian-overrides", usr / "share/lintian/overrides/quire")
 
 
 def main():
