@@ -106,7 +106,7 @@ ModelNeeds ModelNeeds::of(const convert::HfConfig& c, double bytes) {
     recurrent += attends ? 0 : 1;
     widest = std::max(widest, heads);
   }
-  const double per_layer = layers * number(c.per_layer.width);
+  const double per_layer = layers * number(c.d_per_layer);
   mixers += 3 * d * per_layer;  // gates, their products, and what embeddings are projected to
   const double experts = c.moe() ? layers * number(c.experts) * 3 * d * number(c.expert_ffn) : 0;
   const double all = (c.tied ? 1 : 2) * embedding + number(c.vocab) * per_layer + mixers + dense + experts;

@@ -31,8 +31,8 @@ TEST_F(KernelOption, SaysWhatAForcedKernelRan) {
   EXPECT_NE(text.err.find("[linear=avx2: ran "), std::string::npos) << text.err;
   EXPECT_EQ(text.err.find("warning"), std::string::npos) << text.err;
 
-  const Outcome json = run("--json --kernel linear=avx2");
-  const auto forced = nlohmann::json::parse(json.out).at("forced_kernels");
+  const Outcome told = run("--json --kernel linear=avx2");
+  const auto forced = nlohmann::json::parse(told.out).at("forced_kernels");
   ASSERT_EQ(forced.size(), 1u);
   EXPECT_EQ(forced[0].at("operator"), "linear");
   EXPECT_EQ(forced[0].at("kernel"), "avx2");

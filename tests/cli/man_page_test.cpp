@@ -50,12 +50,12 @@ TEST(ManPage, HasEveryOptionOfEveryCommand) {
 
 TEST(OptionsJson, SaysOfARowWhatTheTableSays) {
   for (const auto& command : all_described()) {
-    const auto json = nlohmann::json::parse(cli::options_json(*command));
-    EXPECT_EQ(json.at("command"), command->name());
-    ASSERT_EQ(json.at("options").size(), command->rows().size());
+    const auto parsed = nlohmann::json::parse(cli::options_json(*command));
+    EXPECT_EQ(parsed.at("command"), command->name());
+    ASSERT_EQ(parsed.at("options").size(), command->rows().size());
     for (size_t i = 0; i < command->rows().size(); ++i) {
       const Flag& flag = command->rows()[i];
-      const nlohmann::json& row = json.at("options")[i];
+      const nlohmann::json& row = parsed.at("options")[i];
       EXPECT_EQ(row.at("names"), nlohmann::json(flag.row().names));
       EXPECT_EQ(row.value("choices", std::vector<std::string>()).size(), flag.choices().size());
       EXPECT_EQ(row.contains("least"), flag.row().range && std::isfinite(flag.row().range->least));
@@ -78,9 +78,9 @@ TEST_F(Packaged, OptionsComeAsPagesOfManAndAsJson) {
 }
 
 TEST_F(Packaged, TheVersionComesAsJson) {
-  const auto json = nlohmann::json::parse(quire("version --json").out);
-  EXPECT_EQ(json.at("version"), QUIRE_VERSION);
-  EXPECT_TRUE(json.at("cuda").is_boolean());
+  const auto version = nlohmann::json::parse(quire("version --json").out);
+  EXPECT_EQ(version.at("version"), QUIRE_VERSION);
+  EXPECT_TRUE(version.at("cuda").is_boolean());
 }
 
 }  // namespace
