@@ -158,7 +158,7 @@ def biases(names, row):
 
 
 def keys_everywhere(t):
-    """Keys and values in the layers that attend to those of others, as checkpoints have them."""
+    """Keys and values in the layers that attend to those of others, as model folders have them."""
     for layer in range(3, 8):
         for name in ("k_proj", "v_proj", "k_norm"):
             t["model.layers.%d.self_attn.%s.weight" % (layer, name)] = t["model.layers.%d.self_attn.%s.weight" % (2 - layer % 2, name)].roll(1, 0).clone()

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Quantised checkpoints beside independent decoders (numpy, ml_dtypes): every matrix of a model folder gets random codes,
+"""Quantised weights beside independent decoders (numpy, ml_dtypes): every matrix of a model folder gets random codes,
 all codes there are among them, in each format that Quire reads. What the codes stand for is worked out here and written
 as F32 into a second folder. `quire convert --outtype f32` must make the same file of both, bit for bit, and the first
 folder, run as it is, must say on the reference device what the second one says, to the last bit of its logprobs; or what
@@ -151,7 +151,7 @@ FORMATS = {
 
 
 def single_experts(tensors):
-    """Packed experts as one matrix for each expert and role, as quantised checkpoints have them."""
+    """Packed experts as one matrix for each expert and role, as quantised model folders have them."""
     out = {}
     for name, t in tensors.items():
         stem = name.rsplit(".", 1)[0]

@@ -20,14 +20,14 @@ enum class RopePairs : uint8_t {
 
 enum class Presence : uint8_t { kNever, kMaybe, kAlways };
 
-// A tensor that this architecture's checkpoints call otherwise than the table of tensors says.
-struct CheckpointName {
+// A tensor that this architecture's model folders call otherwise than the table of tensors says.
+struct FolderTensorName {
   TensorRole role = TensorRole::kTokenEmbedding;
   std::string_view name = {};  // behind the block's prefix; empty: no entry
 };
 
 // Numbers of config.json that its classes may leave out; 0: they may not.
-struct CheckpointDefaults {
+struct FolderDefaults {
   int64_t vocab = 0, context = 0, heads = 0;
   int64_t kv_heads = 0;  // -1: as many as there are heads
   int64_t head_dim = 0;  // 0: hidden_size / heads
@@ -48,21 +48,21 @@ struct Architecture {
   bool rope_sections = false;           // files say how RoPE is divided among the axes of images; for text it is one
   Presence qk_norm = Presence::kNever;  // every head of queries and keys is normalised before it rotates
   bool gated_query = false;             // the query projection has a gate for each head of attention's result
-  bool qkv_bias = false;                // checkpoints always have them; of files, biases are used where they are found
+  bool qkv_bias = false;                // model folders always have them; of files, those that are found are used
   bool output_bias = true;              // attention_bias of config.json means the output's projection as well
-  bool fused_qkv = false;               // checkpoints have the three projections in one tensor, and so have files
+  bool fused_qkv = false;               // model folders have the three projections in one tensor, and so have files
   int64_t window_interval = 0;          // every so many-th layer attends to all, the others to a window; 0: all to all
-  double proportional_share = 0;  // checkpoints rotate this share of whole heads' pairs, the others stay; 0: all rotate
-  double local_rope_theta = 0;    // of layers with a window, where no key says otherwise; 0: as of the others
-  bool own_window_heads = false;  // layers with a window may have heads of another number and size
-  bool last_attends_to_all = false;  // checkpoints' last layer does, whatever their list says
-  bool value_norm = false;           // every head of values is normalised, without weights
-  bool keys_as_values = false;       // layers without a projection of values take that of keys, before its norm
-  bool shared_kv = false;            // the last layers may attend to keys and values of earlier ones of their kind
-  double score_scale = 0;            // of scores; 0: 1 / sqrt(head size)
-  bool scaled_scores = false;        // the scale of scores may be another than 1 / sqrt(head size)
-  bool sinks = false;                // of each head a score beside those of the keys
-  bool exact_yarn = false;           // the ramp of YaRN begins and ends between whole dimensions
+  double proportional_share = 0;        // model folders rotate this share of whole heads' pairs alone; 0: all rotate
+  double local_rope_theta = 0;          // of layers with a window, where no key says otherwise; 0: as of the others
+  bool own_window_heads = false;        // layers with a window may have heads of another number and size
+  bool last_attends_to_all = false;     // model folders' last layer does, whatever their list says
+  bool value_norm = false;              // every head of values is normalised, without weights
+  bool keys_as_values = false;          // layers without a projection of values take that of keys, before its norm
+  bool shared_kv = false;               // the last layers may attend to keys and values of earlier ones of their kind
+  double score_scale = 0;               // of scores; 0: 1 / sqrt(head size)
+  bool scaled_scores = false;           // the scale of scores may be another than 1 / sqrt(head size)
+  bool sinks = false;                   // of each head a score beside those of the keys
+  bool exact_yarn = false;              // the ramp of YaRN begins and ends between whole dimensions
   int64_t hidden_scaled_layers = 0;  // files of so many blocks without a key scale scores by 1 / sqrt(hidden / heads)
 
   // Gated delta nets.
@@ -76,7 +76,7 @@ struct Architecture {
   bool shared_expert = false;
   bool shared_router = true;  // the shared expert has a gate
   bool any_router = false;    // keys may ask for a sigmoid router, groups, and a scale; the first layers may be dense
-  // Router and experts have biases, SwiGLU is clamped (GateActivation::kSwigluOai), and checkpoints have the rows of
+  // Router and experts have biases, SwiGLU is clamped (GateActivation::kSwigluOai), and model folders have the rows of
   // gate and up in turns.
   bool oai_experts = false;
   bool experts_as_wide = false;  // as feed_forward_length, where no key says otherwise
@@ -90,7 +90,7 @@ struct Architecture {
   bool mtp_left_out = false;                   // the same, but none is read or converted
   TensorRole ffn_norm = TensorRole::kFfnNorm;  // the tensor that normalises what the feed-forward reads
   bool norms_after = false;                    // what mixer and feed-forward add is normalised, too
-  bool centred_norms = false;                  // checkpoints keep norms as their difference from 1
+  bool centred_norms = false;                  // model folders keep norms as their difference from 1
   bool scaled_embedding = false;               // embeddings are multiplied by sqrt(hidden size)
   bool layer_scales = false;                   // what a layer puts out is multiplied by a number of its own
   bool capped_logits = false;                  // logits may have a soft cap
@@ -98,8 +98,8 @@ struct Architecture {
   // feed-forward. Only with norms_after.
   bool per_layer_embeddings = false;
 
-  std::array<CheckpointName, 5> checkpoint_names = {};
-  CheckpointDefaults checkpoint = {};
+  std::array<FolderTensorName, 5> folder_names = {};
+  FolderDefaults folder_defaults = {};
 };
 
 std::span<const Architecture> architectures();

@@ -1,4 +1,4 @@
-// The tensors of language models: what each is for, its name in GGUF files and in Hugging Face checkpoints, its kind
+// The tensors of language models: what each is for, its name in GGUF files and in Hugging Face model folders, its kind
 // and its shape. Conversion, loading and accounting take names and shapes from here alone.
 // Source: the naming of GGUF files and of the transformers library (docs/convert.md).
 #pragma once
@@ -98,7 +98,7 @@ enum class TensorRole : uint8_t {
   kDeltaAlpha,
   kDeltaBeta,
   kDeltaBetaAlpha,  // the two in one: of each key head its value heads' rows of beta, then those of alpha
-  kDeltaPackedIn,   // of checkpoints: of each key head its rows of q, k, v and z
+  kDeltaPackedIn,   // of model folders: of each key head its rows of q, k, v and z
   kDeltaConv,
   kDeltaA,
   kDeltaDtBias,
@@ -121,7 +121,7 @@ enum class TensorRole : uint8_t {
   kExpertsGate,
   kExpertsUp,
   kExpertsDown,
-  kExpertsGateUpBias,  // of checkpoints, which have the two in turns
+  kExpertsGateUpBias,  // of model folders, which have the two in turns
   kExpertsGateBias,
   kExpertsUpBias,
   kExpertsDownBias,
@@ -150,8 +150,8 @@ enum class TensorKind : uint8_t {
 
 enum class TensorPlace : uint8_t {
   kOnce,   // of the whole model
-  kBlock,  // in blocks: "blk.N." in GGUF, "model.layers.N." in checkpoints
-  kMtp,    // beside a multi-token-prediction block: "blk.N." in GGUF, "mtp." in checkpoints
+  kBlock,  // in blocks: "blk.N." in GGUF, "model.layers.N." in model folders
+  kMtp,    // beside a multi-token-prediction block: "blk.N." in GGUF, "mtp." in model folders
 };
 
 struct TensorSpec {
@@ -160,9 +160,9 @@ struct TensorSpec {
   TensorKind kind;
   std::string_view name;  // in GGUF, behind the block's prefix: "attn_q.weight"
   Extent rows, cols;
-  // In checkpoints, likewise: as most classes have it, as Mixtral has it, and in one piece for all experts. Empty where
-  // there is no other name. In names of single experts {} stands for the number.
-  std::string_view checkpoint = {}, mixtral = {}, packed = {};
+  // In model folders, likewise: as most classes have it, as Mixtral has it, and in one piece for all experts. Empty
+  // where there is no other name. In names of single experts {} stands for the number.
+  std::string_view in_folder = {}, mixtral = {}, packed = {};
 };
 
 const TensorSpec& tensor_spec(TensorRole role);

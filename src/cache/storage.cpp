@@ -59,13 +59,13 @@ KvLayer kv_of(std::span<const Tensor> t) {
 
 std::vector<Part> parts_of(const CacheShape& s, const DeltaCacheShape& n) {
   return {{DType::kF32, {n.value_heads, n.value_dim, n.key_dim}},
-          {DType::kF32, {s.window(), n.value_heads, n.value_dim}},
-          {DType::kF32, {s.window(), n.value_heads}},
-          {s.activation_dtype, {s.window(), n.key_heads, n.key_dim}},
+          {DType::kF32, {s.pending_tokens(), n.value_heads, n.value_dim}},
+          {DType::kF32, {s.pending_tokens(), n.value_heads}},
+          {s.activation_dtype, {s.pending_tokens(), n.key_heads, n.key_dim}},
           {s.activation_dtype, {s.ring(), n.conv_channels}}};
 }
 DeltaState state_of(std::span<const Tensor> t) {
-  return {.state = t[0], .window_k = t[3], .window_u = t[1], .window_g = t[2], .conv = t[4]};
+  return {.state = t[0], .pending_k = t[3], .pending_u = t[1], .pending_g = t[2], .conv = t[4]};
 }
 
 // The windows that layers of a shape have blocks for, in ascending order.

@@ -1,7 +1,7 @@
 // The memory of the caches: pools of units (pool_spec.h), one pool behind the other. All layers of a unit lie together,
 // so that copying or swapping one is one contiguous copy:
 //   block  [attention layer of the pool][k | v][kv_heads][kv_head_elems]   heads may differ from layer to layer
-//   state  [delta layer][state | window_u | window_g | window_k | conv]
+//   state  [delta layer][state | pending_u | pending_g | pending_k | conv]
 // Layers see strided views.
 #pragma once
 
@@ -50,7 +50,7 @@ struct CacheShape {
 
   // A GPU's kernel has all tokens since the anchor at hand, with the segment's own. The anchor lies up to 15 tokens and
   // the drafts of the step before behind the segment.
-  int32_t window() const { return kWindowTokens + 2 * drafts; }
+  int32_t pending_tokens() const { return kPendingTokens + 2 * drafts; }
   // The inputs before a segment, and those of its rows.
   int32_t ring() const {
     return static_cast<int32_t>(std::bit_ceil(static_cast<uint32_t>(delta.conv_taps + 1 + drafts)));

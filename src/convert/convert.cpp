@@ -107,12 +107,12 @@ Status write_tensors(const Plan& plan, const ConvertOptions& o, Output& out) {
 }
 
 ConvertSummary summarise(const ModelFolder& folder) {
-  const auto& [config, checkpoint, plan, tokenizer, generation_config] = folder;
+  const auto& [config, weights, plan, tokenizer, generation_config] = folder;
   ConvertSummary s;
   s.architecture = config.row->name;
   s.class_name = config.class_name;
-  s.source_bytes = checkpoint.bytes();
-  s.source_tensors = static_cast<int64_t>(checkpoint.tensors().size());
+  s.source_bytes = weights.bytes();
+  s.source_tensors = static_cast<int64_t>(weights.tensors().size());
   s.tensors = static_cast<int64_t>(plan.tensors.size());
   std::map<DType, ConvertSummary::TypeSum> sums;
   for (const OutTensor& t : plan.tensors) {

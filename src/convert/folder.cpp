@@ -62,12 +62,12 @@ Result<ModelFolder> ModelFolder::read(const std::string& path, const PlanOptions
   const std::string config_path = folder / "config.json";
   QUIRE_TRY(const nlohmann::json config_file, read_json_object(config_path));
   QUIRE_TRY(HfConfig config, read_hf_config(config_file).context(config_path));
-  QUIRE_TRY(Checkpoint checkpoint, Checkpoint::open(path));
-  Source source(checkpoint, config.gptq_v2);
+  QUIRE_TRY(FolderWeights weights, FolderWeights::open(path));
+  Source source(weights, config.gptq_v2);
   QUIRE_TRY(Plan plan, make_plan(source, config, options).context(path));
   QUIRE_TRY(TokenizerFiles files, read_tokenizer_files(folder));
   QUIRE_TRY(HfTokenizer tokenizer, read_hf_tokenizer(files, config).context(path));
-  return ModelFolder{std::move(config), std::move(checkpoint), std::move(plan), std::move(tokenizer),
+  return ModelFolder{std::move(config), std::move(weights), std::move(plan), std::move(tokenizer),
                      std::move(files.generation_config)};
 }
 

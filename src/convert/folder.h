@@ -20,8 +20,8 @@ struct ModelFolder {
   void write_metadata(const std::string& name, gguf::Writer& w) const;
 
   HfConfig config;
-  Checkpoint checkpoint;
-  Plan plan;  // points into the checkpoint's mappings
+  FolderWeights weights;
+  Plan plan;  // points into the mappings of the weights
   HfTokenizer tokenizer;
   nlohmann::json generation_config;
 };

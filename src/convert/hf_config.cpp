@@ -85,9 +85,9 @@ Status read_window_heads(const HfKeys& k, HfConfig& c) {
 Status read_layers_alone(const HfKeys& k, HfConfig& c) {
   constexpr std::string_view kWidth = "hidden_size_per_layer_input", kVocab = "vocab_size_per_layer_input";
   int64_t vocab = c.vocab;
-  const int64_t absent = k.is_null(kWidth) ? 0 : c.row->checkpoint.per_layer;
+  const int64_t absent = k.is_null(kWidth) ? 0 : c.row->folder_defaults.per_layer;
   QUIRE_CHECKED(k.number_or(kWidth, absent, 0, kMaxWidth / c.layers, c.d_per_layer));
-  if (c.d_per_layer > 0) QUIRE_CHECKED(k.number_or(kVocab, c.row->checkpoint.vocab, 1, kMaxVocab, vocab));
+  if (c.d_per_layer > 0) QUIRE_CHECKED(k.number_or(kVocab, c.row->folder_defaults.vocab, 1, kMaxVocab, vocab));
   if (vocab != c.vocab)
     return file_error("{}: {} is not supported, only as many as vocab_size, {}", kVocab, vocab, c.vocab);
   QUIRE_CHECKED(k.number_or("num_kv_shared_layers", 0, 0, c.layers - 1, c.shared_kv_layers));
@@ -112,7 +112,7 @@ Status check_shared_kv(const HfConfig& c) {
 }
 
 Status read_attention(const HfKeys& k, HfConfig& c) {
-  const CheckpointDefaults& absent = c.row->checkpoint;
+  const FolderDefaults& absent = c.row->folder_defaults;
   QUIRE_CHECKED(number(k, "num_attention_heads", absent.heads, kMaxHeads, c.heads));
   // Absent, it is a number of its own in most classes.
   const bool as_heads = c.class_name == "LlamaForCausalLM" || absent.kv_heads < 0;
@@ -137,7 +137,7 @@ Status read_attention(const HfKeys& k, HfConfig& c) {
 Status read_biases(const HfKeys& k, HfConfig& c) {
   c.qkv_bias = c.row->qkv_bias;
   if (c.row->qkv_bias || c.class_name == "MixtralForCausalLM") return {};  // they have no such key
-  QUIRE_CHECKED(k.flag_or("attention_bias", c.row->checkpoint.attention_bias, c.qkv_bias));
+  QUIRE_CHECKED(k.flag_or("attention_bias", c.row->folder_defaults.attention_bias, c.qkv_bias));
   c.output_bias = c.qkv_bias && c.row->output_bias;
   return c.row->name == "llama" ? k.flag_or("mlp_bias", false, c.mlp_bias) : Status();
 }
@@ -294,7 +294,7 @@ Status read_delta(const HfKeys& k, HfConfig& c) {
 // Which layers attend to a window, where the architecture has such layers.
 Status read_windows(const HfKeys& k, HfConfig& c) {
   if (k.is_null("sliding_window")) return {};
-  QUIRE_CHECKED(k.number_or("sliding_window", c.row->checkpoint.window, 1, INT32_MAX, c.window));
+  QUIRE_CHECKED(k.number_or("sliding_window", c.row->folder_defaults.window, 1, INT32_MAX, c.window));
   int64_t interval = 0;
   QUIRE_CHECKED(k.number_or("sliding_window_pattern", c.row->window_interval, 1, kMaxLayers, interval));
   c.windowed.resize(static_cast<size_t>(c.layers));
@@ -461,7 +461,7 @@ Result<HfConfig> read_hf_config(const json& root) {
   if (!activation.empty() && activation != own_activation)
     return file_error("{}: {} is not supported ({} is)", activation_key, printable(activation), own_activation);
   QUIRE_CHECKED(read_quantisation(root, k, c));
-  const CheckpointDefaults& absent = c.row->checkpoint;
+  const FolderDefaults& absent = c.row->folder_defaults;
   QUIRE_CHECKED(number(k, "vocab_size", absent.vocab, kMaxVocab, c.vocab));
   QUIRE_CHECKED(k.number("hidden_size", 1, kMaxWidth, c.hidden));
   QUIRE_CHECKED(k.number("num_hidden_layers", 1, kMaxLayers, c.layers));

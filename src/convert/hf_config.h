@@ -43,7 +43,7 @@ struct HfConfig {
   double score_scale = 0;                            // of attention's scores; 0: 1 / sqrt(head_dim)
   int64_t n_rot = 0;                                 // rotated dimensions of a head
   std::vector<int32_t> rope_sections;                // with delta nets: four
-  bool tied = false;                                 // the head is the embedding, unless the checkpoint has another
+  bool tied = false;                                 // the head is the embedding, unless the model folder has another
   bool qk_norm = false;
   bool qkv_bias = false, output_bias = false, mlp_bias = false;  // which of the linear maps have one
   int64_t experts = 0, experts_used = 0, expert_ffn = 0, shared_ffn = 0;
@@ -55,7 +55,7 @@ struct HfConfig {
   int64_t conv_kernel = 0, key_heads = 0, value_heads = 0, key_dim = 0, value_dim = 0;
   std::vector<bool> recurrent;
   int64_t interval = 0;    // recurrent[i] == ((i + 1) % interval != 0) for all i; 0: no such number
-  int64_t mtp_layers = 0;  // set to 0 by the plan if the checkpoint has none of their tensors
+  int64_t mtp_layers = 0;  // set to 0 by the plan if the model folder has none of their tensors
   bool gptq_v2 = false;    // of weights quantised by GPTQ: how zero points are stored
   std::optional<int64_t> bos, eos, pad;
   std::vector<int64_t> ends;       // all of eos_token_id, of the whole and of its text model

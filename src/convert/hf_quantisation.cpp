@@ -26,7 +26,7 @@ Status check_transforms(const json& quantisation) {
       const json* where = find_member(one, "location");
       if (where != nullptr && (*where == json("weight_input") || *where == json("weight_output"))) continue;
       return file_error(
-          "{}: {} transforms {} while the model runs, which is not supported; start from the original checkpoint", kKey,
+          "{}: {} transforms {} while the model runs, which is not supported; start from the original model", kKey,
           printable(name), printable(where == nullptr ? "something" : where->dump()));
     }
   }
@@ -50,20 +50,20 @@ Status read_quantisation(const json& root, const HfKeys& k, HfConfig& c) {
     int64_t bits = 4;
     if (const json* b = find_member(*q, "bits"); b != nullptr && b->is_number_integer()) bits = b->get<int64_t>();
     if (bits != 4)
-      return file_error("quant_method: {} with bits {} is not supported, only 4; start from the original checkpoint",
+      return file_error("quant_method: {} with bits {} is not supported, only 4; start from the original model",
                         printable(method), bits);
     QUIRE_TRY(const std::string format, text_of(find_member(*q, "checkpoint_format"), "checkpoint_format"));
     QUIRE_TRY(const std::string version, text_of(find_member(*q, "version"), "version"));
     if ((!format.empty() && format != "gptq" && format != "gptq_v2") ||
         (!version.empty() && version != "gemm" && version != "GEMM"))
-      return file_error("quant_method: {} in the format {} is not supported; start from the original checkpoint",
+      return file_error("quant_method: {} in the format {} is not supported; start from the original model",
                         printable(method), printable(format.empty() ? version : format));
     c.gptq_v2 = format == "gptq_v2";
     return {};
   }
   return file_error(
       "quant_method: {} is not supported (fp8, modelopt, compressed-tensors, gptq and awq are); start from the "
-      "original checkpoint",
+      "original model",
       printable(method));
 }
 

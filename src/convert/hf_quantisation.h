@@ -1,4 +1,4 @@
-// How the weights of a checkpoint were quantised, as config.json says it.
+// How the weights of a model folder were quantised, as config.json says it.
 #pragma once
 
 #include "convert/hf_config.h"

@@ -50,7 +50,7 @@ Status read_factor(const json& r, HfConfig& c) {
 Status read_original_context(const HfKeys& k, const json& r, HfConfig& c) {
   constexpr std::string_view kKey = "original_max_position_embeddings";
   const json* v = k.find(kKey);
-  const int64_t of_class = c.row->checkpoint.original_context;  // as if it were beside
+  const int64_t of_class = c.row->folder_defaults.original_context;  // as if it were beside
   if (v == nullptr && of_class == 0) v = find_member(r, kKey);
   double original = 0;
   QUIRE_CHECKED(positive_or(v, kKey, static_cast<double>(of_class > 0 ? of_class : c.context), original));
@@ -258,7 +258,7 @@ Status read_hf_rope(const HfKeys& k, HfConfig& c) {
     const json* v = find_member(*r, key);
     return v != nullptr ? v : k.find(key);
   };
-  const double default_theta = c.class_name == "MixtralForCausalLM" ? 1e6 : c.row->checkpoint.rope_theta;
+  const double default_theta = c.class_name == "MixtralForCausalLM" ? 1e6 : c.row->folder_defaults.rope_theta;
   QUIRE_CHECKED(positive_or(either("rope_theta"), "rope_theta", default_theta, c.rope_theta));
   if (c.row->proportional_share > 0) return read_proportional(k, *r, c);
   const double default_share = may_rotate_a_part(c) ? c.row->rotary_share : 1;

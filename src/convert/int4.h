@@ -1,7 +1,7 @@
 // Matrices of 4-bit integers in words of 32 bits, as GPTQ, AWQ and compressed-tensors (pack-quantized) lay them out.
 // A weight is (code - zero point) * scale; codes and zero points are 0 to 15 as stored, and GPTQ's first version stores
 // zero points less 1.
-// Source: the checkpoint formats of the AutoGPTQ, AutoAWQ and compressed-tensors packages.
+// Source: the file formats of the AutoGPTQ, AutoAWQ and compressed-tensors packages.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,4 @@
-// Finding the parts of 4-bit integer matrices in a checkpoint.
+// Finding the parts of 4-bit integer matrices in a model folder.
 #include <algorithm>
 
 #include "convert/bytes.h"

@@ -65,8 +65,8 @@ Status refuse(const std::vector<std::string>& names, const HfConfig& c) {
   const std::string& first = names.front();
   const std::string more = names.size() == 1 ? "" : fmt::format(", and {} more", names.size() - 1);
   return file_error(
-      "tensor {} of the checkpoint would not be computed{}: {}. The answers would be others than the model's; start "
-      "from a checkpoint that {} of transformers reads without it",
+      "tensor {} of the model folder would not be computed{}: {}. The answers would be others than the model's; start "
+      "from a model folder that {} of transformers reads without it",
       printable(first), more, meaning_of(first), c.class_name);
 }
 

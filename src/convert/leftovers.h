@@ -1,5 +1,5 @@
-// Tensors of a checkpoint that nothing is made from: those that may stay unread, each with its reason, and the refusal
-// of all others. What a checkpoint has and a model does not compute makes other answers.
+// Tensors of a model folder that nothing is made from: those that may stay unread, each with its reason, and the
+// refusal of all others. What a model folder has and a model does not compute makes other answers.
 #pragma once
 
 #include <string>

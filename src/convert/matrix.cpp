@@ -150,8 +150,8 @@ bool same_values(const Matrix& a, const Matrix& b) {
   return true;
 }
 
-Source::Source(const Checkpoint& checkpoint, bool gptq_v2) : checkpoint_(checkpoint), gptq_v2_(gptq_v2) {
-  for (const SourceTensor& t : checkpoint.tensors()) by_name_.emplace_back(canonical_name(t.name), &t);
+Source::Source(const FolderWeights& weights, bool gptq_v2) : weights_(weights), gptq_v2_(gptq_v2) {
+  for (const SourceTensor& t : weights.tensors()) by_name_.emplace_back(canonical_name(t.name), &t);
   std::sort(by_name_.begin(), by_name_.end());
 }
 
@@ -187,7 +187,7 @@ std::vector<std::string> Source::unused() const {
 }
 
 Error Source::where(const SourceTensor& t, Error e) const {
-  return std::move(e).context(fmt::format("{}: tensor {}", checkpoint_.file_of(t), printable(t.name)));
+  return std::move(e).context(fmt::format("{}: tensor {}", weights_.file_of(t), printable(t.name)));
 }
 
 Result<Matrix> Source::plain(const SourceTensor& t, int64_t rows, int64_t cols) {

@@ -1,4 +1,4 @@
-// A matrix of a checkpoint as it is stored: plain numbers, or codes with scales in one of several layouts.
+// A matrix of a model folder as it is stored: plain numbers, or codes with scales in one of several layouts.
 #pragma once
 
 #include <cstdint>
@@ -25,14 +25,14 @@ enum class Coding {
 
 inline constexpr int64_t kFp8Columns = 128;  // with a scale each in DType::kFP8
 
-// A view into a checkpoint. Row r has `cols` elements; its bytes begin at data + r * row_bytes().
+// A view into a model folder. Row r has `cols` elements; its bytes begin at data + r * row_bytes().
 struct Matrix {
   std::string name;  // of its tensor, for messages
   Coding coding = Coding::kPlain;
   Element element = Element::kF32;  // kPlain and kFp8
   int64_t rows = 0, cols = 0;
   const std::byte* data = nullptr;
-  // Not 0 (kPlain alone): the checkpoint has the transpose. Elements of a row are so many elements apart, and rows
+  // Not 0 (kPlain alone): the model folder has the transpose. Elements of a row are so many elements apart, and rows
   // begin side by side.
   int64_t column_stride = 0;
 
@@ -60,14 +60,14 @@ void decode_row(const Matrix& m, int64_t r, double* out);
 // Whether two matrices of one shape decode to the same numbers, whatever holds them.
 bool same_values(const Matrix& a, const Matrix& b);
 
-// Finds matrices of a checkpoint by their canonical names ("model.layers.0...", whatever wrapper the
-// checkpoint has around the text model), and remembers which tensors were asked for.
+// Finds matrices of a model folder by their canonical names ("model.layers.0...", whatever wrapper the
+// model folder has around the text model), and remembers which tensors were asked for.
 class Source {
  public:
   // `gptq_v2`: zero points of GPTQ are stored as they are, not less 1.
-  explicit Source(const Checkpoint& checkpoint, bool gptq_v2 = false);
+  explicit Source(const FolderWeights& weights, bool gptq_v2 = false);
 
-  const Checkpoint& checkpoint() const { return checkpoint_; }
+  const FolderWeights& weights() const { return weights_; }
   // Two tensors of one canonical name are an error.
   Status check() const;
 
@@ -116,7 +116,7 @@ class Source {
   Status add_groups(std::string_view name, int64_t cols, int64_t groups, Int4& m);
   Result<float> scalar(std::string_view name);
 
-  const Checkpoint& checkpoint_;
+  const FolderWeights& weights_;
   bool gptq_v2_;
   std::vector<std::pair<std::string, const SourceTensor*>> by_name_;  // canonical, sorted
   std::unordered_set<const SourceTensor*> used_;

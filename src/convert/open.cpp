@@ -55,7 +55,7 @@ class Opened {
 
   Status make(int threads) {
     if (matrices_) QUIRE_CHECKED(check_memory());
-    folder_.checkpoint.prefetch();
+    folder_.weights.prefetch();
     Producer producer(threads);
     Progress progress("loading", static_cast<int64_t>(arena_bytes_), Progress::Unit::kBytes);
     std::set<std::string> not_finite;

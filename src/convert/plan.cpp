@@ -16,7 +16,7 @@ namespace {
 
 using enum TensorRole;
 
-// Where a block's tensors are: in the checkpoint behind `source`, in GGUF in this block. Without a block: of the model.
+// Where a block's tensors are: in the folder behind `source`, in GGUF in this block. Without a block: of the model.
 struct Block {
   std::string source;
   int64_t number = 0;
@@ -70,9 +70,9 @@ class Planner {
 
   std::string source_name(TensorRole role, const Block& b) const {
     const TensorSpec& spec = tensor_spec(role);
-    for (const CheckpointName& own : c_.row->checkpoint_names)
+    for (const FolderTensorName& own : c_.row->folder_names)
       if (!own.name.empty() && own.role == role) return fmt::format("{}{}", b.source, own.name);
-    return fmt::format("{}{}", b.source, b.mixtral && !spec.mixtral.empty() ? spec.mixtral : placed(spec.checkpoint));
+    return fmt::format("{}{}", b.source, b.mixtral && !spec.mixtral.empty() ? spec.mixtral : placed(spec.in_folder));
   }
   // Experts beside a dense feed-forward are no part of "mlp".
   std::string_view placed(std::string_view name) const {
@@ -215,7 +215,7 @@ class Planner {
   }
 
   Status attention(const Block& b) {
-    // Checkpoints with a row of partial rotation have neighbours rotate as well: nothing changes places.
+    // Model folders with a row of partial rotation have neighbours rotate as well: nothing changes places.
     const bool interleaved = c_.row->rope == RopePairs::kNeighbours && c_.row->rotary_share == 0;
     const auto projection = [&](TensorRole weight, TensorRole bias, bool has_bias, int64_t heads) -> Status {
       std::vector<int64_t> order;
@@ -394,7 +394,7 @@ class Planner {
 
   void check_mtp() {
     if (c_.mtp_layers == 0 || source_.has_any("mtp.")) return;
-    plan_.notes.push_back("config.json has an MTP block, but the checkpoint has none of its tensors: left out");
+    plan_.notes.push_back("config.json has an MTP block, but the model folder has none of its tensors: left out");
     c_.mtp_layers = 0;
   }
 

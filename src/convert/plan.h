@@ -1,5 +1,5 @@
-// Which GGUF tensors become of which tensors of a checkpoint. The list is made from the configuration, not
-// from what the checkpoint happens to hold: so what is missing, of another shape, or left over is known
+// Which GGUF tensors become of which tensors of a model folder. The list is made from the configuration, not
+// from what the model folder happens to hold: so what is missing, of another shape, or left over is known
 // before anything is written.
 #pragma once
 

@@ -24,7 +24,7 @@ void repack_nvfp4_row(const std::byte* codes, const std::byte* scales, int64_t c
 void repack_mxfp4_row(const std::byte* codes, const std::byte* scales, int64_t cols, std::span<const int64_t> groups,
                       std::byte* out);
 
-// The payload of `t` where the checkpoint, or the plan, has its bytes as they shall be; else null. Not aligned.
+// The payload of `t` where the model folder, or the plan, has its bytes as they shall be; else null. Not aligned.
 const std::byte* payload_in_place(const OutTensor& t);
 
 // An error that names the tensors, unless there are none.
@@ -36,11 +36,11 @@ class Producer {
   explicit Producer(int threads);
 
   // Writes the payload of `t`, t.bytes() of them, to `to`. An error if a value is too large for its new type. Tensors
-  // of the checkpoint that hold NaN or infinity are added to `not_finite` by name; the payload is then good for
+  // of the model folder that hold NaN or infinity are added to `not_finite` by name; the payload is then good for
   // nothing.
   Status make(const OutTensor& t, std::byte* to, std::set<std::string>& not_finite);
 
-  // The payload, valid until the next call: of the checkpoint's own bytes where nothing changes, which are looked
+  // The payload, valid until the next call: of the model folder's own bytes where nothing changes, which are looked
   // through for NaN and infinity all the same.
   Result<std::span<const std::byte>> run(const OutTensor& t, std::set<std::string>& not_finite);
 

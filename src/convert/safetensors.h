@@ -46,7 +46,7 @@ struct SourceTensor {
   Element element = Element::kF32;
   std::vector<int64_t> shape;       // row-major, shape[0] slowest; empty: a scalar
   std::span<const std::byte> data;  // unaligned; into the file's bytes
-  int file = 0;                     // index in Checkpoint::files()
+  int file = 0;                     // index in FolderWeights::files()
 
   int64_t elems() const;
 };
@@ -59,12 +59,12 @@ std::string shape_text(const SourceTensor& t);  // "[4096, 256]"
 Result<std::vector<SourceTensor>> parse_safetensors(std::span<const std::byte> bytes);
 
 // The weights of a model folder: model.safetensors, or the files that model.safetensors.index.json lists.
-class Checkpoint {
+class FolderWeights {
  public:
   // Errors begin with the path of the file at fault.
-  static Result<Checkpoint> open(const std::string& folder);
+  static Result<FolderWeights> open(const std::string& folder);
   // From memory, for tests: one file.
-  static Result<Checkpoint> parse(std::span<const std::byte> bytes);
+  static Result<FolderWeights> parse(std::span<const std::byte> bytes);
 
   std::span<const SourceTensor> tensors() const { return tensors_; }
   const SourceTensor* find(std::string_view name) const;

@@ -1,4 +1,4 @@
-// Which type a matrix of a checkpoint gets in GGUF.
+// Which type a matrix of a model folder gets in GGUF.
 #pragma once
 
 #include <cstdint>

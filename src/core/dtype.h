@@ -45,7 +45,7 @@ enum class DType : uint8_t {
   kQ1_0 = 41,
   kQ2_0 = 42,
   // GGUF has no such types, and no file can name them:
-  kFP8 = 254,     // E4M3 of a checkpoint with its scales: a float32 and the 128 codes that it scales (quant/floats.cpp)
+  kFP8 = 254,     // E4M3 of a model folder with scales: a float32 and the 128 codes that it scales (quant/floats.cpp)
   kF8E4M3 = 255,  // codes of one byte in KV caches
 };
 

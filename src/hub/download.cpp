@@ -16,7 +16,7 @@ namespace {
 
 constexpr size_t kBuffer = 256 << 10;
 constexpr auto kTick = std::chrono::milliseconds(100);
-// Segments that one request asks for: fewer towards the end, so that all connections end together.
+// Pieces that one request asks for: fewer towards the end, so that all connections end together.
 constexpr size_t kFewest = 2, kMost = 64;
 
 enum class End { kDone, kNoRanges, kFailed };
@@ -25,7 +25,7 @@ class Transfer {
  public:
   Transfer(const Download& file, const HttpOptions& options, PartFile& part,
            const std::function<void(uint64_t)>& progress)
-      : file_(file), options_(options), part_(part), progress_(progress), state_(part.segments(), State::kMissing) {
+      : file_(file), options_(options), part_(part), progress_(progress), state_(part.pieces(), State::kMissing) {
     for (size_t i = 0; i < state_.size(); ++i)
       if (part.was_complete(i)) {
         state_[i] = State::kComplete;
@@ -45,21 +45,21 @@ class Transfer {
     }
     progress_(here_);
     if (error_) return *error_;
-    QUIRE_CHECK(hashed == state_.size(), "{}: {} of {} segments", file_.shown, hashed, state_.size());
+    QUIRE_CHECK(hashed == state_.size(), "{}: {} of {} pieces", file_.shown, hashed, state_.size());
     return hash.hex();
   }
 
  private:
   enum class State : uint8_t { kMissing, kClaimed, kComplete };
   struct Claim {
-    size_t begin, end;  // segments
+    size_t begin, end;  // pieces
   };
 
   // Until everything is here and hashed, or it cannot go on.
   End round(BlobHash& hash, size_t& hashed, bool ranges) {
     end_ = End::kDone;
-    const size_t pieces = (missing_ + kFewest - 1) / kFewest;
-    const size_t count = ranges ? std::min(pieces, static_cast<size_t>(file_.connections)) : 1;
+    const size_t requests = (missing_ + kFewest - 1) / kFewest;
+    const size_t count = ranges ? std::min(requests, static_cast<size_t>(file_.connections)) : 1;
     std::vector<std::thread> threads;
     running_ = count;
     for (size_t i = 0; i < count; ++i)
@@ -74,7 +74,7 @@ class Transfer {
     return end_;
   }
 
-  // Hashes segments in order, as they become complete, while others are fetched.
+  // Hashes pieces in order, as they become complete, while others are fetched.
   void follow(BlobHash& hash, size_t& hashed) {
     std::vector<std::byte> buffer(kBuffer);
     std::unique_lock lock(mutex_);
@@ -88,9 +88,9 @@ class Transfer {
       if (there && !stop_) {
         const uint64_t end = part_.end_of(hashed);
         for (uint64_t at = part_.begin_of(hashed); at < end; at += buffer.size()) {
-          const auto piece = std::span(buffer).first(std::min<uint64_t>(kBuffer, end - at));
-          if (Status read = part_.read(at, piece); !read.ok()) fail(read.take_error());
-          hash.add(piece);
+          const auto bytes = std::span(buffer).first(std::min<uint64_t>(kBuffer, end - at));
+          if (Status read = part_.read(at, bytes); !read.ok()) fail(read.take_error());
+          hash.add(bytes);
         }
         ++hashed;
       }
@@ -130,15 +130,15 @@ class Transfer {
     stop_ = true;
   }
 
-  void note_complete(size_t segment) {
-    if (Status noted = part_.note_complete(segment); !noted.ok()) return fail(noted.take_error());
+  void note_complete(size_t piece) {
+    if (Status noted = part_.note_complete(piece); !noted.ok()) return fail(noted.take_error());
     const std::lock_guard lock(mutex_);
-    state_[segment] = State::kComplete;
+    state_[piece] = State::kComplete;
     changed_.notify_all();
   }
-  bool is_complete(size_t segment) {
+  bool is_complete(size_t piece) {
     const std::lock_guard lock(mutex_);
-    return state_[segment] == State::kComplete;
+    return state_[piece] == State::kComplete;
   }
 
   void fetch_ranges() {
@@ -150,19 +150,19 @@ class Transfer {
   bool fetch_claim(HttpClient& client, const Claim& claim) {
     const uint64_t end = part_.end_of(claim.end - 1);
     uint64_t at = part_.begin_of(claim.begin);
-    size_t segment = claim.begin;
+    size_t piece = claim.begin;
     for (int attempt = 0; !stop_;) {
-      const size_t before = segment;
+      const size_t before = piece;
       Result<Response> answer = client.fetch({.url = file_.url, .range = {{at, end - 1}}});
       if (!answer.ok()) return fail(answer.take_error().context(file_.shown)), false;
       const bool whole = at == 0 && end == file_.bytes;
       if (answer->status() == 200 && !whole) return ranges_are_ignored(claim), false;
       if (!check_answer(*answer, at, end)) return false;
       Result<size_t> n = size_t{1};
-      while (at < end && !stop_ && (n = take(*answer, at, end, segment)).ok() && *n > 0) at += *n;
+      while (at < end && !stop_ && (n = take(*answer, at, end, piece)).ok() && *n > 0) at += *n;
       if (at == end) return true;
       if (stop_) return false;
-      attempt = segment > before ? 1 : attempt + 1;
+      attempt = piece > before ? 1 : attempt + 1;
       if (!client.wait_before(attempt))
         return fail(n.ok() ? request_error("{}: the answer ended after byte {} of {}", file_.shown, at, file_.bytes)
                            : n.take_error().context(fmt::format("{}, at byte {}", file_.shown, at))),
@@ -188,8 +188,8 @@ class Transfer {
            false;
   }
 
-  // A piece of the body that begins at byte `at`, noting the segments that it completes. 0: the body has ended.
-  Result<size_t> take(Response& answer, uint64_t at, uint64_t end, size_t& segment) {
+  // Bytes of the body from byte `at` on, noting the pieces that it completes. 0: the body has ended.
+  Result<size_t> take(Response& answer, uint64_t at, uint64_t end, size_t& piece) {
     thread_local std::vector<std::byte> buffer(kBuffer);
     const auto room = std::span(buffer).first(std::min<uint64_t>(kBuffer, end - at));
     QUIRE_TRY(const size_t n, answer.read(room));
@@ -198,7 +198,7 @@ class Transfer {
       return written.take_error();
     }
     here_ += n;
-    for (; segment < state_.size() && part_.end_of(segment) <= at + n; ++segment) note_complete(segment);
+    for (; piece < state_.size() && part_.end_of(piece) <= at + n; ++piece) note_complete(piece);
     return n;
   }
 
@@ -223,10 +223,10 @@ class Transfer {
     for (size_t i = 0; i < state_.size();) {
       const uint64_t end = part_.end_of(i);
       const bool skip = is_complete(i);
-      size_t segment = i;
+      size_t piece = i;
       for (uint64_t at = part_.begin_of(i); at < end && !stop_;) {
         QUIRE_TRY(const size_t n, skip ? answer.read(std::span(waste).first(std::min<uint64_t>(kBuffer, end - at)))
-                                       : take(answer, at, end, segment));
+                                       : take(answer, at, end, piece));
         if (n == 0) return request_error("the answer ended after byte {} of {}", at, file_.bytes);
         at += n;
       }
@@ -258,7 +258,7 @@ Status download(const Download& file, const HttpOptions& options, const std::fun
   for (;;) {
     QUIRE_TRY(PartFile part, PartFile::open(file.blob_path, file.bytes));
     bool resumed = false;
-    for (size_t i = 0; i < part.segments(); ++i) resumed |= part.was_complete(i);
+    for (size_t i = 0; i < part.pieces(); ++i) resumed |= part.was_complete(i);
     Transfer transfer(file, options, part, progress);
     QUIRE_TRY(const std::string hash, transfer.run());
     if (hash == file.hash) return part.commit();

@@ -27,8 +27,8 @@ int open_part(const std::string& path) {
 PartFile::PartFile(std::string blob_path, uint64_t bytes)
     : blob_path_(std::move(blob_path)),
       bytes_(bytes),
-      head_(fmt::format("quire-map 1 {:020} {:012}\n", bytes, kSegment)),
-      complete_((bytes + kSegment - 1) / kSegment) {}
+      head_(fmt::format("quire-map 1 {:020} {:012}\n", bytes, kPiece)),
+      complete_((bytes + kPiece - 1) / kPiece) {}
 
 PartFile::PartFile(PartFile&& other) noexcept
     : blob_path_(std::move(other.blob_path_)),
@@ -95,12 +95,12 @@ Status PartFile::write(uint64_t offset, std::span<const std::byte> bytes) const 
   return {};
 }
 
-Status PartFile::note_complete(size_t segment) const {
+Status PartFile::note_complete(size_t piece) const {
   // The disk begins now, so that commit() waits for little. Where this is not possible it waits for more.
-  const auto begin = static_cast<off_t>(begin_of(segment)), end = static_cast<off_t>(end_of(segment));
+  const auto begin = static_cast<off_t>(begin_of(piece)), end = static_cast<off_t>(end_of(piece));
   (void)sync_file_range(fd_, begin, end - begin, SYNC_FILE_RANGE_WRITE);
   const char one = 1;
-  if (pwrite(map_fd_, &one, 1, static_cast<off_t>(head_.size() + segment)) != 1) return failed("write the map of");
+  if (pwrite(map_fd_, &one, 1, static_cast<off_t>(head_.size() + piece)) != 1) return failed("write the map of");
   return {};
 }
 

@@ -1,4 +1,4 @@
-// A blob that is being fetched, in segments and in any order, and what of it is there: survives the process.
+// A blob that is being fetched, in pieces and in any order, and what of it is there: survives the process.
 #pragma once
 
 #include <algorithm>
@@ -13,10 +13,10 @@
 namespace quire::hub {
 
 // Beside the blob's final name: HASH.quire-part, as long as the blob, and HASH.quire-map, which has a line that says of
-// which length and a byte for each segment, 1 where it is complete. Only who holds the blob's lock may have one.
+// which length and a byte for each piece, 1 where it is complete. Only who holds the blob's lock may have one.
 class PartFile {
  public:
-  static constexpr uint64_t kSegment = 4 << 20;
+  static constexpr uint64_t kPiece = 4 << 20;
 
   // Goes on with what is there, if it is of a blob of this size. An error where the file system has no room for the
   // rest, or cannot be written.
@@ -25,16 +25,16 @@ class PartFile {
   PartFile& operator=(PartFile&&) = delete;
   ~PartFile();  // what is there stays
 
-  size_t segments() const { return complete_.size(); }
+  size_t pieces() const { return complete_.size(); }
   // When it was opened.
-  bool was_complete(size_t segment) const { return complete_[segment]; }
-  uint64_t begin_of(size_t segment) const { return segment * kSegment; }
-  uint64_t end_of(size_t segment) const { return std::min((segment + 1) * kSegment, bytes_); }
+  bool was_complete(size_t piece) const { return complete_[piece]; }
+  uint64_t begin_of(size_t piece) const { return piece * kPiece; }
+  uint64_t end_of(size_t piece) const { return std::min((piece + 1) * kPiece, bytes_); }
 
-  // Any thread, as long as no two write the same segment. A segment that is complete must never be written again: it
+  // Any thread, as long as no two write the same piece. A piece that is complete must never be written again: it
   // may have been hashed.
   Status write(uint64_t offset, std::span<const std::byte> bytes) const;
-  Status note_complete(size_t segment) const;
+  Status note_complete(size_t piece) const;
   Status read(uint64_t offset, std::span<std::byte> to) const;
 
   // Gives the blob its name, durably. The file is complete, and its hash has been checked.

@@ -34,7 +34,7 @@ nlohmann::ordered_json regret_json(const gemm::Regret& r) {
 
 // Every time that was measured, for fits of another kind.
 nlohmann::ordered_json timings_json(std::span<const gemm::TunedCase> cases) {
-  constexpr std::string_view kPaths[] = {"auto", "stream", "sweep", "tiles", "split", "dealt"};
+  constexpr std::string_view kPaths[] = {"auto", "stream", "sweep", "tiles", "sliced", "dealt"};
   auto all = nlohmann::ordered_json::array();
   for (const gemm::TunedCase& c : cases)
     for (const gemm::Timing& t : c.timings)

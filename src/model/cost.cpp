@@ -11,7 +11,7 @@ double ModelCost::decode_bytes(int sequences, double context) const {
   const double n = sequences;
   const double touched = 1 - std::pow(1 - routed_share, n);
   return always_bytes + touched * expert_bytes + n * (embedding_row_bytes + context * kv_token_bytes) +
-         n * (state_bytes * (1 + 1.0 / kWindowTokens) + window_bytes * (kWindowTokens / 2));
+         n * (state_bytes * (1 + 1.0 / kPendingTokens) + pending_bytes * (kPendingTokens / 2));
 }
 
 double ModelCost::prompt_flops(int64_t tokens) const {
@@ -46,7 +46,7 @@ ModelCost model_cost(const gguf::File& file, const ModelConfig& c, const CacheSh
   const DeltaCacheShape& d = cache.delta;
   const double delta_layers = d.layers, values = static_cast<double>(d.value_heads) * d.value_dim;
   cost.state_bytes = delta_layers * 4 * values * d.key_dim;
-  cost.window_bytes =
+  cost.pending_bytes =
       delta_layers * (4 * values + 4 * d.value_heads +
                       static_cast<double>(dtype_bytes(cache.activation_dtype, int64_t{d.key_heads} * d.key_dim)));
   for (const AttentionCacheShape& run : reads.attention)

@@ -23,13 +23,13 @@ struct ModelCost {
   double routed_share = 0;     // top_k / experts
   double kv_token_bytes = 0;   // keys and values of one position, read by all attention layers
   double state_bytes = 0;      // recurrent states S0 of one sequence, all delta-net layers
-  double window_bytes = 0;     // of one token in the windows beside them
+  double pending_bytes = 0;    // of one pending token beside them
   double attention_flops = 0;  // for each (query, key) pair, all attention layers: 4 H d
   double delta_flops = 0;      // of the delta rule for each token, all delta-net layers: 7 Hv Dv Dk
 
   // Bytes of one decode step of `sequences` sequences with `context` positions each in their caches: each
   // matrix once, of the experts the share that so many tokens choose if they choose independently and
-  // uniformly, keys and values read, states read and every 16th token written, half a window read.
+  // uniformly, keys and values read, states read and every 16th token written, half of the pending tokens read.
   double decode_bytes(int sequences, double context) const;
 
   // Operations for a prompt of `tokens` tokens from an empty cache, with logits for the last only.

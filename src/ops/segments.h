@@ -5,9 +5,9 @@
 
 namespace quire {
 
-inline constexpr int kBlockTokens = 16;   // tokens per KV block
-inline constexpr int kChunkTokens = 64;   // the grid of prefill chunks and delta-net chunks
-inline constexpr int kWindowTokens = 16;  // a recurrent state is written at multiples of this position while decoding
+inline constexpr int kBlockTokens = 16;    // tokens per KV block
+inline constexpr int kChunkTokens = 64;    // the grid of prefill chunks and delta-net chunks
+inline constexpr int kPendingTokens = 16;  // a recurrent state is written at multiples of this position while decoding
 
 // Drafts of one sequence in one step, at most: a segment of generated tokens has a row more. Kernels of these segments
 // count on it.
@@ -21,15 +21,15 @@ struct Segment {
   int32_t position = 0;
   int32_t state_slot = -1;  // recurrent state of the sequence (hybrid models)
   int32_t anchor = 0;       // decode: S0 of the slot is the state after this many tokens; the tokens
-                            // [anchor, position), at most 16 + drafts, are in its window
+                            // [anchor, position), at most 16 + drafts, are pending
   int32_t tentative = 0;    // of the rows, the last ones that may yet be rejected (drafts): never folded into S0
 };
 
 // Segment::anchor of the sequence's next segment: host and kernels follow the same rule. Not for segments without rows.
-//   decode: S0 is written at multiples of kWindowTokens, and never includes a row that may be rejected
+//   decode: S0 is written at multiples of kPendingTokens, and never includes a row that may be rejected
 //   prompt: S0 is written after the last row
 constexpr int32_t anchor_after_decode(const Segment& s) {
-  const int32_t settled = (s.position + s.count - s.tentative) / kWindowTokens * kWindowTokens;
+  const int32_t settled = (s.position + s.count - s.tentative) / kPendingTokens * kPendingTokens;
   return settled > s.anchor ? settled : s.anchor;
 }
 constexpr int32_t anchor_after_prompt(const Segment& s) {

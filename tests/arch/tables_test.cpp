@@ -38,17 +38,17 @@ TEST(Tensors, MatricesAreNamedWeight) {
     if (spec.kind == TensorKind::kVector || spec.kind == TensorKind::kNumbers) continue;
     EXPECT_EQ(tensor_stem(spec.role, 3) + ".weight", tensor_name(spec.role, 3));
     EXPECT_NE(spec.rows, Extent::kOne) << spec.name;
-    if (!spec.checkpoint.empty()) {
-      EXPECT_NE(without_weight(spec.checkpoint), spec.checkpoint) << spec.name;
+    if (!spec.in_folder.empty()) {
+      EXPECT_NE(without_weight(spec.in_folder), spec.in_folder) << spec.name;
     }
   }
 }
 
-TEST(Tensors, NamesInCheckpointsAreTheirOwn) {
-  // The norm before the feed-forward has two names in GGUF and one in checkpoints.
+TEST(Tensors, NamesInFoldersAreTheirOwn) {
+  // The norm before the feed-forward has two names in GGUF and one in model folders.
   std::set<std::pair<TensorPlace, std::string_view>> seen;
   for (const TensorSpec& spec : all_tensor_specs())
-    for (const std::string_view name : {spec.checkpoint, spec.mixtral, spec.packed})
+    for (const std::string_view name : {spec.in_folder, spec.mixtral, spec.packed})
       if (!name.empty() && spec.role != kPostAttentionNorm) {
         EXPECT_TRUE(seen.emplace(spec.place, name).second) << name;
       }
@@ -105,10 +105,10 @@ TEST(Architectures, AreFoundByName) {
     // What comes of them is added as those norms are.
     EXPECT_TRUE(!a.per_layer_embeddings || a.norms_after) << a.name;
     std::set<TensorRole> renamed;
-    for (const CheckpointName& own : a.checkpoint_names)
+    for (const FolderTensorName& own : a.folder_names)
       if (!own.name.empty()) {
         EXPECT_TRUE(renamed.insert(own.role).second) << own.name;
-        EXPECT_NE(own.name, tensor_spec(own.role).checkpoint) << "needs no name of its own";
+        EXPECT_NE(own.name, tensor_spec(own.role).in_folder) << "needs no name of its own";
       }
     EXPECT_TRUE(a.ffn_norm == kFfnNorm || a.ffn_norm == kPostAttentionNorm) << a.name;
   }

@@ -177,7 +177,7 @@ TEST_F(ConvertCommand, RefusesWhatWouldNotBeComputed) {
     for (int i = 0; i < 7; ++i) t.push_back(safe_tensor(fmt::format("more.{}", i), "U8", {1}, std::vector<char>{'x'}));
   });
   const std::string reason =
-      "tensor 'model.layers.1.mlp.up_proj.pre_quant_scale' of the checkpoint would not be computed, and 7 more: "
+      "tensor 'model.layers.1.mlp.up_proj.pre_quant_scale' of the model folder would not be computed, and 7 more: "
       "activations are multiplied by it (AWQ of ModelOpt), which is not supported";
   expect_refused("convert", reason);
   for (const char* as : {"run -p hello -n 2 -m ", "serve --port 0 -m ", "inspect "}) {

@@ -179,7 +179,7 @@ TEST(FaithfulTensors, BiasesThatTheClassDoesNotHaveAreRefused) {
   tensors.push_back(safe_tensor("model.layers.0.self_attn.q_proj.bias", "BF16", {rows},
                                 std::vector<bf16>(static_cast<size_t>(rows), to_bf16(1))));
   folder.write("model.safetensors", safetensors_file(tensors));
-  EXPECT_THAT(conversion_error(folder), HasSubstr("self_attn.q_proj.bias' of the checkpoint would not be computed"));
+  EXPECT_THAT(conversion_error(folder), HasSubstr("self_attn.q_proj.bias' of the model folder would not be computed"));
   json document = hf_config(m);
   document["attention_bias"] = true;
   folder.write_json("config.json", document);

@@ -95,7 +95,7 @@ TEST(Folder, IsNamedByAFileInIt) {
   EXPECT_EQ(convert::file_name_of("a/My-Model.5-4B.gguf"), "My-Model.5-4B");
 }
 
-// What lies in the checkpoint as it is wanted is not copied: of the hybrid model only what is put in order by head, of
+// What lies in the folder as it is wanted is not copied: of the hybrid model only what is put in order by head, of
 // any only norms and stacked experts.
 TEST(Folder, IsUsedWhereItIsMapped) {
   const HfFolder folder(model("tiny-qwen3"));

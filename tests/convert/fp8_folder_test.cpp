@@ -1,4 +1,4 @@
-// FP8 checkpoints opened as folders: codes and scales stay what they are, and mean what the layouts' definitions say,
+// FP8 model folders opened as folders: codes and scales stay what they are, and mean what the layouts' definitions say,
 // to the last bit of a float32 product.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

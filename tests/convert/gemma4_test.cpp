@@ -116,7 +116,7 @@ TEST(Gemma4, OfTheSmallKindIsChecked) {
   EXPECT_THAT(with("use_double_wide_mlp", 2), HasSubstr("use_double_wide_mlp: is not true or false"));
 }
 
-// Checkpoints may have keys and values in all layers.
+// Model folders may have keys and values in all layers.
 TEST(Gemma4, LeavesKeysThatNothingReadsOut) {
   const TinyModel m = model("tiny-gemma4e");
   const HfFolder folder(m);

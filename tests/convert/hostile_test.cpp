@@ -161,11 +161,11 @@ TEST(HostileIndex, EachIsRefusedWithItsReason) {
   }
 }
 
-TEST(HostileCheckpoint, ShardsThatDoNotFitTheirIndex) {
+TEST(HostileFolder, ShardsThatDoNotFitTheirIndex) {
   const std::string a = safetensors_file({safe_tensor("a", "U8", {2}, std::vector<uint8_t>{1, 2})});
   const std::string b = safetensors_file({safe_tensor("b", "U8", {1}, std::vector<uint8_t>{3})});
   const auto refused = [](const HfFolder& folder) {
-    const auto r = convert::Checkpoint::open(folder.path());
+    const auto r = convert::FolderWeights::open(folder.path());
     return r.ok() ? std::string("accepted") : r.error().message;
   };
   const HfFolder folder;

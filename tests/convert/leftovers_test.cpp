@@ -1,4 +1,4 @@
-// What is in a checkpoint and would not be computed is refused by name; what may stay unread is listed, with reasons.
+// What is in a model folder and would not be computed is refused by name; what may stay unread is listed, with reasons.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -49,7 +49,7 @@ TEST_F(Leftovers, ThatChangeAnAnswerAreRefusedByName) {
       {"extra", "this architecture has no place for it"},
   };
   for (const auto& [name, meaning] : cases)
-    EXPECT_THAT(refusal(name), AllOf(HasSubstr(fmt::format("tensor '{}' of the checkpoint would not", name)),
+    EXPECT_THAT(refusal(name), AllOf(HasSubstr(fmt::format("tensor '{}' of the model folder would not", name)),
                                      HasSubstr(meaning), HasSubstr("Qwen3ForCausalLM")))
         << name;
 }

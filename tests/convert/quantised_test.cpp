@@ -1,4 +1,4 @@
-// Checkpoints with FP8, NVFP4, MXFP4 and 4-bit integer weights. Each model is written twice with random codes:
+// Model folders with FP8, NVFP4, MXFP4 and 4-bit integer weights. Each model is written twice with random codes:
 // quantised, and as the float32 values that the codes stand for, worked out here from the layouts' definitions. Scales
 // have few significant bits, so that both give the same numbers exactly.
 #include <gmock/gmock.h>
@@ -31,9 +31,9 @@ struct Case {
 void PrintTo(const Case& c, std::ostream* out) {
   *out << c.model << ' ' << kLayoutNames[static_cast<int>(c.layout)];
 }
-class QuantisedCheckpoint : public testing::TestWithParam<Case> {};
+class QuantisedFolder : public testing::TestWithParam<Case> {};
 
-TEST_P(QuantisedCheckpoint, HoldsTheSameValues) {
+TEST_P(QuantisedFolder, HoldsTheSameValues) {
   const Case& c = GetParam();
   TinyModel m;
   for (const TinyModel& t : tiny_models())
@@ -96,7 +96,7 @@ std::vector<Case> cases() {
       out.push_back({model, layout});
   return out;
 }
-INSTANTIATE_TEST_SUITE_P(All, QuantisedCheckpoint, testing::ValuesIn(cases()), [](const auto& c) {
+INSTANTIATE_TEST_SUITE_P(All, QuantisedFolder, testing::ValuesIn(cases()), [](const auto& c) {
   return c.param.model.substr(std::strlen("tiny-")) + kLayoutNames[static_cast<int>(c.param.layout)];
 });
 
@@ -232,9 +232,9 @@ TEST(Quantised, RefusesScalesThatDoNotFit) {
   for (const BadScales& c : bad) {
     SCOPED_TRACE(c.reason);
     const std::string file = safetensors_file(c.tensors);
-    const auto checkpoint = convert::Checkpoint::parse(std::as_bytes(std::span(file)));
-    ASSERT_TRUE(checkpoint.ok()) << checkpoint.error().message;
-    convert::Source source(*checkpoint);
+    const auto weights = convert::FolderWeights::parse(std::as_bytes(std::span(file)));
+    ASSERT_TRUE(weights.ok()) << weights.error().message;
+    convert::Source source(*weights);
     const auto m = source.linear("l", 2, 64);
     ASSERT_FALSE(m.ok());
     EXPECT_THAT(m.error().message, HasSubstr(c.reason));
@@ -270,9 +270,9 @@ TEST(Quantised, PackedFp8ExpertsHaveAGridEach) {
   const std::string file =
       safetensors_file({safe_tensor("x.experts.gate_up_proj", "F8_E4M3", {kExperts, kRows, kCols}, codes),
                         safe_tensor("x.experts.gate_up_proj_scale_inv", "F32", {kExperts, kRows / 128, 2}, scales)});
-  const auto checkpoint = convert::Checkpoint::parse(std::as_bytes(std::span(file)));
-  ASSERT_TRUE(checkpoint.ok()) << checkpoint.error().message;
-  convert::Source source(*checkpoint);
+  const auto weights = convert::FolderWeights::parse(std::as_bytes(std::span(file)));
+  ASSERT_TRUE(weights.ok()) << weights.error().message;
+  convert::Source source(*weights);
   const auto m = source.tensor("x.experts.gate_up_proj", kExperts * kRows, kCols);
   ASSERT_TRUE(m.ok()) << m.error().message;
   std::vector<double> row(kCols);

@@ -1,4 +1,4 @@
-// Checkpoints of quantised weights with random codes, and what the codes stand for, worked out from the layouts'
+// Model folders of quantised weights with random codes, and what the codes stand for, worked out from the layouts'
 // definitions.
 #pragma once
 
@@ -185,7 +185,7 @@ class RandomMatrix {
 };
 
 // The tensors of packed experts as one for each expert and role, under the names of that generation of
-// checkpoints.
+// model folders.
 inline std::vector<SafeTensor> unpack_experts(const TinyModel& m) {
   const bool mixtral = m.architecture == "llama";
   std::vector<SafeTensor> out;

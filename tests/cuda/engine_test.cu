@@ -30,7 +30,7 @@ std::vector<Request> make_requests(int64_t vocab) {
     Request r;
     if (all.size() % 3 == 2) r.prompt = all.back().prompt;
     while (std::ssize(r.prompt) < length) r.prompt.edit().push_back(any(random));
-    r.max_tokens = 20 + length % 29;  // several windows of the recurrent states
+    r.max_tokens = 20 + length % 29;  // recurrent states are written several times
     r.ignore_eos = true;
     if (all.size() % 3 != 2) r.prompt_logprobs = static_cast<int>(all.size() % 5);
     if (all.size() % 2 == 1) {

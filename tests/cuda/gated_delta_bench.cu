@@ -105,11 +105,11 @@ class Slots {
     char* p = reinterpret_cast<char*>(memory_.data());
     cuda::DeltaSlots s;
     s.state = {reinterpret_cast<float*>(p), kBytes};
-    s.window_u = {reinterpret_cast<float*>(p + kState), kBytes};
-    s.window_g = {reinterpret_cast<float*>(p + kState + kU), kBytes};
-    s.window_k = {reinterpret_cast<bf16*>(p + kState + kU + kG), kBytes};
+    s.pending_u = {reinterpret_cast<float*>(p + kState), kBytes};
+    s.pending_g = {reinterpret_cast<float*>(p + kState + kU), kBytes};
+    s.pending_k = {reinterpret_cast<bf16*>(p + kState + kU + kG), kBytes};
     s.conv = {reinterpret_cast<bf16*>(p + kState + kU + kG + kK), kBytes};
-    s.window = kW;
+    s.pending = kW;
     s.ring = kRing;
     return s;
   }
@@ -120,7 +120,7 @@ class Slots {
   DeviceBuffer<float> memory_;
 };
 
-// Sequences at evenly spread phases of the window: each step 1 of 16 writes its state.
+// Sequences with evenly spread numbers of pending tokens: each step 1 of 16 writes its state.
 void bench_decode(const Weights& w, const Slots& slots, int sequences, int rows, bool fused, const char* fla,
                   int phases = 16) {
   constexpr int kSlots = 256;
@@ -130,8 +130,8 @@ void bench_decode(const Weights& w, const Slots& slots, int sequences, int rows,
   for (int i = 0; i < launches * sequences; ++i) {
     const int position = 1024 + i * 5 % 16 % phases, end = position + rows;
     segments.push_back({i % sequences * rows, rows, position, i % kSlots, 1024, 0});
-    const double state = kHv * kD * kD * 4.0, window = kHv * (kD * 4.0 + 4) + kHk * kD * 2.0;
-    bytes += state * (1 + (end / 16 > 64)) + window * (position - 1024 + rows);
+    const double state = kHv * kD * kD * 4.0, pending = kHv * (kD * 4.0 + 4) + kHk * kD * 2.0;
+    bytes += state * (1 + (end / 16 > 64)) + pending * (position - 1024 + rows);
     bytes += rows * (kC * 2.0 * 2 + kHv * kD * 4.0) + kC * 2.0 * 3;  // qkv read, ring written and read, z, y
   }
   const DeviceBuffer<Segment> d_segments(segments);

@@ -6,7 +6,7 @@
 namespace quire::cuda_test {
 namespace {
 
-constexpr int kWindow = 24, kRing = 8;  // 8 drafts, 5 rows a step
+constexpr int kPending = 24, kRing = 8;  // 8 drafts, 5 rows a step
 
 // One sequence as the host sees it.
 struct Sequence {
@@ -29,7 +29,7 @@ struct StepInput {
 class Rig {
  public:
   Rig(const GdnLayer& layer, int sequences, bool fused = true)
-      : layer_(layer), slots_(layer.shape, sequences + 2, kWindow, kRing), fused_(fused) {}
+      : layer_(layer), slots_(layer.shape, sequences + 2, kPending, kRing), fused_(fused) {}
 
   GdnSlots& slots() { return slots_; }
 
@@ -169,7 +169,7 @@ bool same_bits(const std::vector<bf16>& a, const std::vector<bf16>& b) {
 
 class GdnDecode : public testing::TestWithParam<cuda::DeltaShape> {};
 
-// Values, after every token, for 40 tokens: all phases of the window, folds, prompt ends off the grid.
+// Values, after every token, for 40 tokens: all numbers of pending tokens, folds, prompt ends off the grid.
 TEST_P(GdnDecode, MatchesFloat64) {
   const GdnLayer layer(GetParam());
   for (const bool fused : {true, false}) {
@@ -199,10 +199,10 @@ TEST_P(GdnDecode, MatchesFloat64) {
         const GdnToken& token = tokens[i][static_cast<size_t>(before + t)];
         GdnPrepared p = prepare_oracle(layer, inputs, token);
         // The key counts as the kernel rounded it, if that is a rounding of the right one.
-        const std::vector<bf16> window = rig.slots().keys(all[i].slot);
-        const size_t at = static_cast<size_t>((all[i].position - 1) % kWindow) * p.k.size();
+        const std::vector<bf16> pending = rig.slots().keys(all[i].slot);
+        const size_t at = static_cast<size_t>((all[i].position - 1) % kPending) * p.k.size();
         for (size_t d = 0; d < p.k.size(); ++d) {
-          const auto k = static_cast<double>(to_f(window[at + d]));
+          const auto k = static_cast<double>(to_f(pending[at + d]));
           keys.add(k, p.k[d], 0.501 * 2 * kEpsBf16 * std::abs(p.k[d]) + 1e-6);
           p.k[d] = k;
         }
@@ -315,7 +315,7 @@ TEST(GdnDecodeErrors, LayoutsAreChecked) {
   EXPECT_FALSE(cuda::check_delta(cuda::DeltaShape{}).ok()) << "no heads";
   EXPECT_FALSE(cuda::check_delta(cuda::DeltaShape{2, 3, false}).ok()) << "3 value heads on 2 key heads";
   EXPECT_TRUE(cuda::check_delta(cuda::DeltaShape{2, 4, false}).ok());
-  EXPECT_FALSE(cuda::check_delta(cuda::DeltaSlots{}).ok()) << "no window";
+  EXPECT_FALSE(cuda::check_delta(cuda::DeltaSlots{}).ok()) << "no memory for pending tokens";
 }
 
 }  // namespace

@@ -78,19 +78,19 @@ inline GdnToken make_token(const GdnLayer& layer, int sequence, int position, in
 // Slots in slot-major memory, as the engine lays them out: all members of slot 0, then all of slot 1.
 class GdnSlots {
  public:
-  GdnSlots(cuda::DeltaShape s, int slots, int window, int ring)
-      : shape_(s), window_(window), ring_(ring), slots_(slots), memory_(static_cast<size_t>(slots) * slot_bytes()) {}
+  GdnSlots(cuda::DeltaShape s, int slots, int pending, int ring)
+      : shape_(s), pending_(pending), ring_(ring), slots_(slots), memory_(static_cast<size_t>(slots) * slot_bytes()) {}
 
   cuda::DeltaSlots views() const {
     unsigned char* p = memory_.data();
     const auto stride = static_cast<int64_t>(slot_bytes());
     cuda::DeltaSlots v;
     v.state = {reinterpret_cast<float*>(p), stride};
-    v.window_k = {reinterpret_cast<bf16*>(p + at_k()), stride};
-    v.window_u = {reinterpret_cast<float*>(p + at_u()), stride};
-    v.window_g = {reinterpret_cast<float*>(p + at_g()), stride};
+    v.pending_k = {reinterpret_cast<bf16*>(p + at_k()), stride};
+    v.pending_u = {reinterpret_cast<float*>(p + at_u()), stride};
+    v.pending_g = {reinterpret_cast<float*>(p + at_g()), stride};
     v.conv = {reinterpret_cast<bf16*>(p + at_conv()), stride};
-    v.window = window_;
+    v.pending = pending_;
     v.ring = ring_;
     return v;
   }
@@ -118,14 +118,14 @@ class GdnSlots {
   std::vector<bf16> conv(int slot) const { return part<bf16>(bytes(slot), at_conv(), conv_count()); }
 
   size_t state_count() const { return static_cast<size_t>(shape_.Hv) * kDeltaHead * kDeltaHead; }
-  size_t key_count() const { return static_cast<size_t>(window_) * shape_.Hk * kDeltaHead; }
+  size_t key_count() const { return static_cast<size_t>(pending_) * shape_.Hk * kDeltaHead; }
   size_t conv_count() const { return static_cast<size_t>(ring_) * shape_.channels(); }
   size_t at_k() const { return state_count() * 4; }
   size_t at_u() const { return at_k() + round(key_count() * 2); }
-  size_t at_g() const { return at_u() + round(static_cast<size_t>(window_) * shape_.Hv * kDeltaHead * 4); }
-  size_t at_conv() const { return at_g() + round(static_cast<size_t>(window_) * shape_.Hv * 4); }
+  size_t at_g() const { return at_u() + round(static_cast<size_t>(pending_) * shape_.Hv * kDeltaHead * 4); }
+  size_t at_conv() const { return at_g() + round(static_cast<size_t>(pending_) * shape_.Hv * 4); }
   size_t slot_bytes() const { return at_conv() + round(conv_count() * 2); }
-  int window() const { return window_; }
+  int pending() const { return pending_; }
   int ring() const { return ring_; }
   int count() const { return slots_; }
   bool guards_intact() const { return memory_.guards_intact(); }
@@ -133,7 +133,7 @@ class GdnSlots {
  private:
   static size_t round(size_t bytes) { return (bytes + 15) / 16 * 16; }
   cuda::DeltaShape shape_;
-  int window_, ring_, slots_;
+  int pending_, ring_, slots_;
   DeviceBuffer<unsigned char> memory_;
 };
 

@@ -113,13 +113,13 @@ void report(const char* what, int64_t rows, double bytes, double flops, double u
 }
 
 // What may take a product of so many rows; kAuto is one of them.
-std::vector<std::pair<gemm::Path, const char*>> paths(int32_t rows, bool can_split) {
+std::vector<std::pair<gemm::Path, const char*>> paths(int32_t rows, bool can_slice) {
   std::vector<std::pair<gemm::Path, const char*>> all = {{gemm::Path::kAuto, ""}};
   if (rows > 256) return all;
   if (rows <= 32) all.insert(all.end(), {{gemm::Path::kStream, " (streams)"}, {gemm::Path::kSweep, " (sweep)"}});
   all.emplace_back(gemm::Path::kTile, " (tiles)");
   all.emplace_back(gemm::Path::kDealt, " (tiles dealt out)");
-  if (can_split) all.emplace_back(gemm::Path::kSplit, " (split tiles)");
+  if (can_slice) all.emplace_back(gemm::Path::kSliced, " (sliced tiles)");
   return all;
 }
 
@@ -139,11 +139,11 @@ void bench_linear(const std::string& what, TileFormat format, int32_t n, int32_t
   };
   const cuda::DeviceLimits device = *cuda::device_limits();
   gemm::Product p = product(0, most, gemm::Path::kAuto);
-  const bool can_split = split_floats(p, device) > 0;
+  const bool can_slice = sliced_floats(p, device) > 0;
   p.path = gemm::Path::kDealt;
-  DeviceBuffer<float> sums(static_cast<size_t>(split_floats(p, device)));
+  DeviceBuffer<float> sums(static_cast<size_t>(sliced_floats(p, device)));
   for (const int32_t rows : row_counts)
-    for (const auto& [path, name] : paths(rows, can_split)) {
+    for (const auto& [path, name] : paths(rows, can_slice)) {
       p = product(0, rows, path);
       p.sums = sums.data();
       if (!launch_gemm(nullptr, p).ok()) continue;  // no room for that many sums
@@ -198,24 +198,24 @@ TEST(GemmLinearBench, Fp8) {
 TEST(GemmTileBench, Columns) {
   for (const TileFormat format : {TileFormat::kNvfp4, TileFormat::kBf16})
     for (const Out out : {Out::kBf16, Out::kAddF32})
-      for (const auto& [k, segment] : {std::pair{2048, 2048}, {4096, 2048}, {8192, 2048}, {4096, 512}, {8192, 512}}) {
+      for (const auto& [k, k_slice] : {std::pair{2048, 2048}, {4096, 2048}, {8192, 2048}, {4096, 512}, {8192, 512}}) {
         constexpr int32_t kN = 132 * 128, kRows = 192 * 8;
         const Weights weights(format, kN, k, false);
         const auto x = random_rows(static_cast<int64_t>(kRows) * k, 5);
         DeviceBuffer<float> y(static_cast<size_t>(kRows) * kN);
         must(cudaMemset(y.data(), 0, y.bytes()), "clear");
-        const double us = graph_us(4, [&, segment = segment, k = k](cudaStream_t stream, int i) {
+        const double us = graph_us(4, [&, k_slice = k_slice, k = k](cudaStream_t stream, int i) {
           gemm::Product p(as_bf16(x), k, kRows);
           PackedWeight w = weights.copy(static_cast<size_t>(i));
-          w.segment = segment;
+          w.k_slice = k_slice;
           p.add(w, {.y = y.data(), .y_stride = kN, .out = out});
           p.path = gemm::Path::kTile;
           p.tile_rows = 192;
           const Status s = launch_gemm(stream, p);
           QUIRE_CHECK(s.ok(), "{}", s.error().message);
         });
-        report(fmt::format("{} {} columns, segments of {}, {}", format == TileFormat::kBf16 ? "bf16" : "nvfp4", k,
-                           segment, out == Out::kBf16 ? "bf16" : "+= f32")
+        report(fmt::format("{} {} columns, K slices of {}, {}", format == TileFormat::kBf16 ? "bf16" : "nvfp4", k,
+                           k_slice, out == Out::kBf16 ? "bf16" : "+= f32")
                    .c_str(),
                kRows, static_cast<double>(weights.shape.bytes()), 2.0 * kRows * kN * k, us);
       }

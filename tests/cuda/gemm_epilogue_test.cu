@@ -123,7 +123,7 @@ TEST(GemmEpilogue, ManyWideTilesGiveTheBitsOfStreams) {
   std::mt19937_64 rng(32);
   constexpr int32_t kRows = 300, kOutputs = 26000;
   struct Case {
-    int32_t cols, segment;
+    int32_t cols, k_slice;
   };
   for (const DType type : {DType::kNVFP4, DType::kBF16, DType::kMXFP4, DType::kFP8})
     for (const Case c : {Case{768, 768}, {1280, 256}, {128, 128}})
@@ -131,14 +131,14 @@ TEST(GemmEpilogue, ManyWideTilesGiveTheBitsOfStreams) {
         HostMatrix m(rng, type, 1000, c.cols);
         const std::vector<std::byte> once = m.bytes;
         for (m.rows = 1000; m.rows < kOutputs; m.rows += 1000) m.bytes.insert(m.bytes.end(), once.begin(), once.end());
-        const DeviceWeight w(m, paired ? &m : nullptr, c.segment);
+        const DeviceWeight w(m, paired ? &m : nullptr, c.k_slice);
         const DeviceBuffer<bf16> x(random_bf16(rng, static_cast<size_t>(kRows) * c.cols));
         for (const Out out : {Out::kBf16, Out::kF32, Out::kAddF32}) {
           if (paired && out != Out::kBf16) continue;
           const auto want = product_by(w, x, kRows, out, Path::kStream, 0);
           for (const int32_t tile : {192, 256})
             EXPECT_TRUE(want == product_by(w, x, kRows, out, Path::kTile, tile))
-                << dtype_name(type) << " " << c.cols << " segment " << c.segment << (paired ? " paired" : "") << " to "
+                << dtype_name(type) << " " << c.cols << " K slice " << c.k_slice << (paired ? " paired" : "") << " to "
                 << static_cast<int>(out) << ", tiles of " << tile;
         }
       }

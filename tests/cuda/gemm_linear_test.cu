@@ -24,7 +24,7 @@ std::vector<float> multiply(const DeviceWeight& w, const DeviceBuffer<bf16>& x, 
   p.path = path;
   p.tile_rows = tile_rows;
   p.room = true;
-  DeviceBuffer<float> sums(static_cast<size_t>(split_floats(p, device_limits())));
+  DeviceBuffer<float> sums(static_cast<size_t>(sliced_floats(p, device_limits())));
   p.sums = sums.data();
   must_succeed(launch_gemm(nullptr, p));
   must(cudaDeviceSynchronize(), "multiplying");
@@ -46,7 +46,7 @@ double worst_error(const HostMatrix& m, const std::vector<bf16>& x, const std::v
 }
 
 struct Shape {
-  int32_t rows, cols, segment;
+  int32_t rows, cols, k_slice;
 };
 
 TEST(GemmLinear, ErrorsAgainstFloat64) {
@@ -55,12 +55,12 @@ TEST(GemmLinear, ErrorsAgainstFloat64) {
     for (const Shape s :
          {Shape{1, 256, 0}, Shape{17, 512, 0}, Shape{200, 768, 0}, Shape{72, 4352, 512}, Shape{144, 2304, 2048}}) {
       const HostMatrix m(rng, type, s.rows, s.cols);
-      const DeviceWeight w(m, nullptr, s.segment);
+      const DeviceWeight w(m, nullptr, s.k_slice);
       for (const int32_t rows : {1, 3, 8, 9, 33, 70, 300}) {
         const auto x = random_bf16(rng, static_cast<size_t>(rows) * s.cols);
         const DeviceBuffer<bf16> dx(x);
-        for (const Path path : {Path::kStream, Path::kSweep, Path::kTile, Path::kSplit, Path::kDealt}) {
-          if (path == Path::kSplit && w.weight.segments() < 2) continue;
+        for (const Path path : {Path::kStream, Path::kSweep, Path::kTile, Path::kSliced, Path::kDealt}) {
+          if (path == Path::kSliced && w.weight.k_slices() < 2) continue;
           if (path == Path::kSweep && rows > kMostSwept) continue;
           EXPECT_LE(worst_error(m, x, multiply(w, dx, 0, rows, path), rows), 1.0)
               << dtype_name(type) << " " << s.rows << " x " << s.cols << ", " << rows << " rows, path "
@@ -97,7 +97,7 @@ TEST(GemmLinear, ARowsBitsDependOnThatRowAlone) {
   for (const DType type : kFormats)
     for (const Shape s : {Shape{200, 1280, 256}, Shape{136, 4096, 2048}, Shape{40, 2048, 2048}}) {
       const HostMatrix m(rng, type, s.rows, s.cols);
-      const DeviceWeight w(m, nullptr, s.segment);
+      const DeviceWeight w(m, nullptr, s.k_slice);
       constexpr int32_t kMost = 300;
       const auto x = random_bf16(rng, static_cast<size_t>(kMost) * s.cols);
       const DeviceBuffer<bf16> dx(x);
@@ -111,7 +111,7 @@ TEST(GemmLinear, ARowsBitsDependOnThatRowAlone) {
         size_t differ = 0;
         for (size_t i = 0; i < y.size(); ++i)
           differ += std::memcmp(&y[i], &alone[static_cast<size_t>(first) * s.rows + i], 4) != 0;
-        EXPECT_EQ(differ, 0u) << dtype_name(type) << " " << s.rows << " x " << s.cols << " segment " << s.segment
+        EXPECT_EQ(differ, 0u) << dtype_name(type) << " " << s.rows << " x " << s.cols << " K slice " << s.k_slice
                               << ": rows [" << first << ", " << first + rows << ") path " << static_cast<int>(path)
                               << " tile " << tile_rows;
       };
@@ -124,7 +124,7 @@ TEST(GemmLinear, ARowsBitsDependOnThatRowAlone) {
         for (const int32_t tile : {32, 64, 128, 192, 256}) {
           expect_same(kMost - rows, rows, Path::kTile, tile);
           expect_same(kMost - rows, rows, Path::kDealt, tile);
-          if (w.weight.segments() > 1) expect_same(kMost - rows, rows, Path::kSplit, tile);
+          if (w.weight.k_slices() > 1) expect_same(kMost - rows, rows, Path::kSliced, tile);
         }
     }
 }
@@ -137,7 +137,7 @@ TEST(GemmLinear, SweepsOverManyRowTilesGiveTheBitsOfStreams) {
       HostMatrix m(rng, type, 1000, s.cols);
       const std::vector<std::byte> once = m.bytes;
       for (m.rows = 1000; m.rows < s.rows; m.rows += 1000) m.bytes.insert(m.bytes.end(), once.begin(), once.end());
-      const DeviceWeight w(m, nullptr, s.segment);
+      const DeviceWeight w(m, nullptr, s.k_slice);
       const auto x = random_bf16(rng, static_cast<size_t>(kMostSwept) * s.cols);
       const DeviceBuffer<bf16> dx(x);
       for (const int32_t rows : {1, 8, 9, 32})
@@ -146,7 +146,7 @@ TEST(GemmLinear, SweepsOverManyRowTilesGiveTheBitsOfStreams) {
     }
 }
 
-// All multiprocessors at work: shares that end within tiles and within segments, and blocks that wait for each other's
+// All multiprocessors at work: shares that end within tiles and within K slices, and blocks that wait for each other's
 // sums.
 TEST(GemmLinear, DealtOutTilesGiveTheBitsOfTilesInTurn) {
   std::mt19937_64 rng(19);
@@ -157,13 +157,13 @@ TEST(GemmLinear, DealtOutTilesGiveTheBitsOfTilesInTurn) {
       HostMatrix m(rng, type, 1000, s.cols);
       const std::vector<std::byte> once = m.bytes;
       for (m.rows = 1000; m.rows < s.rows; m.rows += 1000) m.bytes.insert(m.bytes.end(), once.begin(), once.end());
-      const DeviceWeight w(m, nullptr, s.segment);
+      const DeviceWeight w(m, nullptr, s.k_slice);
       const DeviceBuffer<bf16> dx(random_bf16(rng, static_cast<size_t>(kMost) * s.cols));
       for (const int32_t rows : {1, 24, 50, 128, 160, kMost}) {
         const auto in_turn = multiply(w, dx, 0, rows, Path::kTile);
         for (const int32_t tile : {0, 32, 64, 128})
-          for (const Path path : {Path::kDealt, Path::kSplit, Path::kAuto})
-            if (path != Path::kSplit || s.rows < 8192)  // which is as many as are split
+          for (const Path path : {Path::kDealt, Path::kSliced, Path::kAuto})
+            if (path != Path::kSliced || s.rows < 8192)  // which is as many as are sliced
               EXPECT_TRUE(same_bits(in_turn, multiply(w, dx, 0, rows, path, tile)))
                   << dtype_name(type) << " " << s.rows << " x " << s.cols << ", " << rows << " rows, path "
                   << static_cast<int>(path) << " tile " << tile;
@@ -171,46 +171,46 @@ TEST(GemmLinear, DealtOutTilesGiveTheBitsOfTilesInTurn) {
     }
 }
 
-// Routers: of any number of rows, with columns that are no whole tiles, and segments of several sizes.
-TEST(GemmLinear, SegmentsApartAddUpToTheSameBits) {
+// Routers: of any number of rows, with columns that are no whole tiles, and K slices of several sizes.
+TEST(GemmLinear, KSlicesApartAddUpToTheSameBits) {
   std::mt19937_64 rng(14);
   constexpr int32_t kExperts = 40;
   struct Case {
     DType type;
-    int32_t cols, segment, segments;
+    int32_t cols, k_slice, k_slices;
   };
   for (const Case& c : {Case{DType::kF32, 2048, 0, 8}, Case{DType::kF32, 1000, 0, 4}, Case{DType::kBF16, 1544, 512, 4},
                         Case{DType::kF16, 576, 64, 9}, Case{DType::kQ8_0, 608, 0, 3}}) {
     const HostMatrix m(rng, c.type, kExperts, c.cols);
-    const DeviceWeight w(m, nullptr, c.segment);
-    ASSERT_EQ(w.weight.segments(), c.segments);
+    const DeviceWeight w(m, nullptr, c.k_slice);
+    ASSERT_EQ(w.weight.k_slices(), c.k_slices);
     for (const int32_t rows : {1, 8, 9, 31, 33, 64, 100, 128, 129, 300}) {
       const auto x = random_bf16(rng, static_cast<size_t>(rows) * c.cols);
       const DeviceBuffer<bf16> dx(x);
-      DeviceBuffer<float> apart(static_cast<size_t>(c.segments) * rows * kExperts);
+      DeviceBuffer<float> apart(static_cast<size_t>(c.k_slices) * rows * kExperts);
       gemm::Product p(device_bf16(dx), c.cols, rows);
       p.add(w.weight, {.y = apart.data(), .y_stride = kExperts, .out = Out::kF32});
-      p.split = true;
+      p.apart = true;
       must_succeed(launch_gemm(nullptr, p));
       must(cudaDeviceSynchronize(), "multiplying");
       EXPECT_TRUE(apart.guards_intact());
       const auto parts = apart.download(), whole = multiply(w, dx, 0, rows, Path::kTile);
       std::vector<float> sum(whole.size(), 0.0f);
-      for (int32_t s = 0; s < c.segments; ++s)
+      for (int32_t s = 0; s < c.k_slices; ++s)
         for (size_t i = 0; i < sum.size(); ++i) sum[i] += parts[s * sum.size() + i];
       EXPECT_TRUE(same_bits(sum, whole)) << dtype_name(c.type) << " of " << c.cols << " columns, " << rows << " rows";
     }
   }
 }
 
-// The sums of a unit's segments lie in shared memory, which then has no room for 32 rows of tokens.
-TEST(GemmLinear, ManySegmentsFitSharedMemory) {
+// The sums of a unit's K slices lie in shared memory, which then has no room for 32 rows of tokens.
+TEST(GemmLinear, ManyKSlicesFitSharedMemory) {
   std::mt19937_64 rng(18);
-  constexpr int32_t kCols = gemm::kMaxSegments * 64, kRows = 20;
+  constexpr int32_t kCols = gemm::kMaxKSlices * 64, kRows = 20;
   for (const DType type : {DType::kNVFP4, DType::kF32}) {
     const HostMatrix m(rng, type, 40, kCols);
     const DeviceWeight w(m, nullptr, 64);
-    ASSERT_EQ(w.weight.segments(), gemm::kMaxSegments);
+    ASSERT_EQ(w.weight.k_slices(), gemm::kMaxKSlices);
     const auto x = random_bf16(rng, static_cast<size_t>(kRows) * kCols);
     const DeviceBuffer<bf16> dx(x);
     const auto streams = multiply(w, dx, 0, kRows, Path::kStream);
@@ -228,7 +228,7 @@ TEST(GemmLinear, PartsAndEpilogues) {
   const std::vector<float> scale = {0.37f};
   const DeviceBuffer<float> dscale(scale);
   for (const int32_t rows : {1, 5, 40, 260})
-    for (const Path path : {Path::kStream, Path::kTile, Path::kSplit, Path::kDealt, Path::kAuto}) {
+    for (const Path path : {Path::kStream, Path::kTile, Path::kSliced, Path::kDealt, Path::kAuto}) {
       const auto x = random_bf16(rng, static_cast<size_t>(rows) * (kCols + 8));
       const DeviceBuffer<bf16> dx(x);
       const auto bias = random_floats(rng, 96), old = random_floats(rng, static_cast<size_t>(rows) * 60);
@@ -345,7 +345,7 @@ TEST(GemmMlp, AgainstFloat64AndRowByRow) {
         const std::vector<float> there(many.begin() + t * kWidth, many.begin() + (t + 1) * kWidth);
         EXPECT_TRUE(same_bits(mlp.run(one, old, 1, Path::kStream), there)) << dtype_name(type) << " row " << t;
       }
-      EXPECT_TRUE(same_bits(mlp.run(h, x, kMost, Path::kSplit), many)) << dtype_name(type);
+      EXPECT_TRUE(same_bits(mlp.run(h, x, kMost, Path::kSliced), many)) << dtype_name(type);
       EXPECT_TRUE(same_bits(mlp.run(h, x, kMost, Path::kDealt), many)) << dtype_name(type);
     }
 }

@@ -154,7 +154,7 @@ constexpr MoeShape kShapes[] = {
     {DType::kMXFP4, 300, 6, 128, 32, Shared::kApart},  {DType::kFP8, 12, 3, 384, 128, Shared::kStacked},
 };
 // For the kernel of few rows: each of its formats, several row tiles a block, widths that are no whole tiles, many
-// experts, segments.
+// experts, K slices.
 constexpr MoeShape kFewShapes[] = {
     {DType::kNVFP4, 64, 8, 4352, 512, Shared::kStacked},
     {DType::kNVFP4, 512, 10, 256, 64, Shared::kStacked},

@@ -88,13 +88,13 @@ struct DeviceWeight {
   gemm::PackedWeight weight;
   std::unique_ptr<DeviceBuffer<std::byte>> memory;
 
-  explicit DeviceWeight(const HostMatrix& m, const HostMatrix* up = nullptr, int32_t segment = 0) {
+  explicit DeviceWeight(const HostMatrix& m, const HostMatrix* up = nullptr, int32_t k_slice = 0) {
     weight.format = gemm::tile_format(m.dtype);
     weight.paired = up != nullptr;
     weight.rows = m.rows;
     weight.cols = m.cols;
     weight.experts = m.experts;
-    weight.segment = segment;
+    weight.k_slice = k_slice;
     memory = std::make_unique<DeviceBuffer<std::byte>>(static_cast<size_t>(weight.bytes()));
     weight.data = memory->data();
     const DeviceBuffer<std::byte> source(m.bytes);
@@ -129,7 +129,7 @@ inline Exact exact_dot(const float* w, const bf16* x, int32_t cols) {
 }
 
 // How far a sum may be: a tensor core keeps at least 2^-22 of the largest of the terms it adds at once, in 16ths of a
-// segment's steps; 2^-18 of the sum of magnitudes covers every walk of a segment and the additions of segments.
+// K slice's steps; 2^-18 of the sum of magnitudes covers every walk of a K slice and the additions of K slices.
 inline constexpr double kSumError = 0x1p-18;
 inline constexpr double kHalfBf16 = 0x1p-8;  // rounding a result: half a unit in the last of eight bits, and some
 
@@ -162,8 +162,8 @@ inline std::string entry_of(gemm::Path path) {
       return "cuda_sweep";
     case gemm::Path::kTile:
       return wgmma ? "cuda_tiles_wgmma" : "cuda_tiles_mma";
-    case gemm::Path::kSplit:
-      return wgmma ? "cuda_split_wgmma" : "cuda_split_mma";
+    case gemm::Path::kSliced:
+      return wgmma ? "cuda_sliced_wgmma" : "cuda_sliced_mma";
     case gemm::Path::kDealt:
       return wgmma ? "cuda_dealt" : "cuda_tiles_mma";
   }

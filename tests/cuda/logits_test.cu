@@ -15,7 +15,7 @@ namespace {
 using test::TinyModel;
 using test::TinyModelFile;
 
-constexpr int64_t kWindow = 150;  // two chunks of 64 and a piece, several windows of generated tokens
+constexpr int64_t kWindow = 150;  // two chunks of 64 and a piece, states are written several times for generated tokens
 
 std::shared_ptr<const LoadedModel> load(const TinyModel& m) {
   const TinyModelFile file(m);  // stays mapped when the name is gone

@@ -1,5 +1,5 @@
 // Any text as config.json, tokenizer.json, tokenizer_config.json and generation_config.json, with a NUL
-// between them: read, planned against an empty checkpoint, and written as metadata.
+// between them: read, planned against an empty model folder, and written as metadata.
 //   build/fuzz/fuzz_hf_json -max_total_time=600 -rss_limit_mb=2048 tests/fuzz/corpus/hf_json
 #include <array>
 #include <cstdint>
@@ -30,8 +30,8 @@ bool read(const Result<T>& r) {
 void run(const std::array<nlohmann::json, 4>& files) {
   Result<HfConfig> config = read_hf_config(files[0]);
   if (!read(config) || config->vocab > kMaxVocab) return;
-  const auto empty = Checkpoint::parse(std::as_bytes(std::span("\2\0\0\0\0\0\0\0{}", 10)));
-  require(empty.ok(), "no tensors are a checkpoint");
+  const auto empty = FolderWeights::parse(std::as_bytes(std::span("\2\0\0\0\0\0\0\0{}", 10)));
+  require(empty.ok(), "no tensors are weights too");
   Source source(*empty);
   require(!read(make_plan(source, *config, {})), "tensors are missing");
   const auto tokenizer =

@@ -32,7 +32,7 @@ void decode_all(const Result<Matrix>& m) {
   for (int64_t r = 0; r < std::min<int64_t>(m->rows, 300); ++r) decode_row(*m, r, row.data());
 }
 
-void walk(const Checkpoint& c, std::span<const std::byte> file) {
+void walk(const FolderWeights& c, std::span<const std::byte> file) {
   uint64_t sum = 0;
   for (const SourceTensor& t : c.tensors()) {
     require(t.data.data() >= file.data() && t.data.data() + t.data.size() <= file.data() + file.size(), "in bounds");
@@ -62,7 +62,7 @@ void walk(const Checkpoint& c, std::span<const std::byte> file) {
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::span<const std::byte> bytes(reinterpret_cast<const std::byte*>(data), size);
-  const auto c = quire::convert::Checkpoint::parse(bytes);
+  const auto c = quire::convert::FolderWeights::parse(bytes);
   if (quire::convert::read(c)) quire::convert::walk(*c, bytes);
   const auto index = quire::convert::parse_shard_index({reinterpret_cast<const char*>(data), size});
   if (quire::convert::read(index))

@@ -28,7 +28,7 @@ inline std::string noise(size_t bytes, uint32_t seed = 1) {
 
 class HubTest : public ProgramTest {
  protected:
-  static constexpr size_t kBig = (9 << 20) + 12345;  // three segments
+  static constexpr size_t kBig = (9 << 20) + 12345;  // three pieces
   HubTest() : hub_(std::make_unique<FakeHub>()) {
     hub_->add("org/tiny", "tiny-Q4_K_M.gguf", {.content = noise(kBig)});
     hub_->add("org/tiny", "README.md", {.content = "read me", .large = false});

@@ -160,7 +160,7 @@ TEST_F(HubProgram, KilledAndResumed) {
     return false;
   });
   const pid_t pid = start("pull org/large" + flags());
-  // Segments that the map of the unfinished file says are there.
+  // Pieces that the map of the unfinished file says are there.
   const auto there = [&] {
     const std::string blob = path("cache/models--org--large/blobs/");
     std::ptrdiff_t n = 0;

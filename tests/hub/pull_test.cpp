@@ -11,7 +11,7 @@ using testing::UnorderedElementsAre;
 
 class HubPull : public HubTest {
  protected:
-  // Over one connection: gets a segment, and is refused the next one.
+  // Over one connection: gets a piece, and is refused the next one.
   void pull_the_first_part(hub::HubOptions& o) {
     hub_->set_trouble([](const FakeRequest& r, FakePeer& peer) {
       if (!r.cdn || !r.range || r.range->second < (8 << 20)) return false;

@@ -75,11 +75,11 @@ TEST(ProfileKernels, BelongToTheCallsThatLaunchedThem) {
   const auto all = stream({"a", "b", "b", "c", "<", "d", "<"});
   const cli::LoggedSteps steps = {
       logged(true,
-             {{"embed", "cuda"}, {"copy_slots", "cuda", 0}, {"linear", "cuda_split_wgmma", 2}, {"moe", "cuda_few"}}),
+             {{"embed", "cuda"}, {"copy_slots", "cuda", 0}, {"linear", "cuda_sliced_wgmma", 2}, {"moe", "cuda_few"}}),
       logged(false, {{"embed", "cuda"}})};
   const auto a = cli::attribute(all, steps);
   ASSERT_TRUE(a.ok()) << a.error().message;
-  EXPECT_THAT(owners(*a), ElementsAre("embed cuda", "linear cuda_split_wgmma", "linear cuda_split_wgmma",
+  EXPECT_THAT(owners(*a), ElementsAre("embed cuda", "linear cuda_sliced_wgmma", "linear cuda_sliced_wgmma",
                                       "moe cuda_few", "-", "embed cuda", "-"));
   ASSERT_EQ(a->steps.size(), 2u);
   EXPECT_EQ(a->steps[1].first, 5u);

@@ -102,9 +102,9 @@ TEST(Cost, HybridOfExperts) {
   EXPECT_EQ(cost.kv_token_bytes, attention * 2 * 2 * m.kv_heads * m.head_dim);
   const int64_t values = m.v_heads * m.state, recurrent = m.layers - attention;
   EXPECT_EQ(cost.state_bytes, recurrent * 4 * values * m.state);
-  EXPECT_EQ(cost.window_bytes, recurrent * (4 * values + 4 * m.v_heads + 2 * m.k_heads * m.state));
-  // S0 is read for every token and written for every 16th; on average half of the window is full.
-  const double state = cost.state_bytes * 17 / 16 + cost.window_bytes * 8;
+  EXPECT_EQ(cost.pending_bytes, recurrent * (4 * values + 4 * m.v_heads + 2 * m.k_heads * m.state));
+  // S0 is read for every token and written for every 16th; on average half of the pending tokens are there.
+  const double state = cost.state_bytes * 17 / 16 + cost.pending_bytes * 8;
   const double one = cost.decode_bytes(1, 0);
   EXPECT_DOUBLE_EQ(one, cost.always_bytes + cost.embedding_row_bytes + state + cost.routed_share * cost.expert_bytes);
   EXPECT_LT(cost.decode_bytes(1000, 0) - 1000 * (cost.embedding_row_bytes + state),

@@ -13,19 +13,19 @@ namespace {
 using testing::ElementsAre;
 using testing::Pointwise;
 
-// One head of Dk = 2, Dv = 1, one slot with a window of 17: one draft.
+// One head of Dk = 2, Dv = 1, one slot with 17 pending tokens: one draft.
 struct OneHead {
-  static constexpr int64_t kWindow = kWindowTokens + 1;
-  std::vector<float> state{NAN, NAN}, k = std::vector<float>(2 * kWindow, NAN), u = std::vector<float>(kWindow, NAN),
+  static constexpr int64_t kPending = kPendingTokens + 1;
+  std::vector<float> state{NAN, NAN}, k = std::vector<float>(2 * kPending, NAN), u = std::vector<float>(kPending, NAN),
                                       g = u;
   ThreadPool pool{1};
   Workspace workspace;
 
   DeltaState views() {
     return {.state = make_tensor(state.data(), {1, 1, 1, 2}),
-            .window_k = make_tensor(k.data(), {1, kWindow, 1, 2}),
-            .window_u = make_tensor(u.data(), {1, kWindow, 1, 1}),
-            .window_g = make_tensor(g.data(), {1, kWindow, 1})};
+            .pending_k = make_tensor(k.data(), {1, kPending, 1, 2}),
+            .pending_u = make_tensor(u.data(), {1, kPending, 1, 1}),
+            .pending_g = make_tensor(g.data(), {1, kPending, 1})};
   }
   struct Rows {
     std::vector<float> q, k, v, g, beta;
@@ -53,7 +53,7 @@ struct OneHead {
 // q = (1, 1) gives 5.
 const OneHead::Rows kStep{{1, 1}, {1, 0}, {5}, {std::log(0.5f)}, {0.5f}};
 
-TEST(GatedDelta, AStepReadsTheStateAndAppendsToTheWindow) {
+TEST(GatedDelta, AStepReadsTheStateAndAppendsPendingTokens) {
   OneHead h;
   h.state = {2, 4};
   EXPECT_THAT(h.run({0, 1, 7, 0, 7}, kStep), Pointwise(testing::FloatEq(), {5.0f}));
@@ -69,7 +69,7 @@ TEST(GatedDelta, AStepReadsTheStateAndAppendsToTheWindow) {
   EXPECT_THAT(h.state, ElementsAre(2, 4));
 }
 
-TEST(GatedDelta, TheWindowIsFoldedAtMultiplesOfSixteen) {
+TEST(GatedDelta, PendingTokensAreFoldedAtMultiplesOfSixteen) {
   OneHead h;
   h.state = {2, 4};
   h.run({0, 1, 15, 0, 15}, kStep);
@@ -92,7 +92,7 @@ TEST(GatedDelta, ATentativeRowIsNotFolded) {
 TEST(GatedDelta, PositionZeroIgnoresTheSlot) {
   OneHead h;
   EXPECT_THAT(h.run({0, 1, 0, 0, 0}, {{1, 0}, {1, 0}, {5}, {0}, {1}}), Pointwise(testing::FloatEq(), {5.0f}));
-  EXPECT_TRUE(std::isnan(h.state[0])) << "written only where the window is folded";
+  EXPECT_TRUE(std::isnan(h.state[0])) << "written only where pending tokens are folded";
 }
 
 TEST(GatedDelta, AfterAPromptOf70TheStateIsFirstWrittenAt80) {
@@ -140,8 +140,8 @@ TEST(GatedDeltaDeathTest, SegmentsThatBreakTheContract) {
   h.state = {2, 4};
   EXPECT_DEATH(h.run({0, 1, 65, 0, 65}, kStep, false), "position 65, not on the grid of 64");
   EXPECT_DEATH(h.run({0, 1, 128, 0, 64}, kStep, false), "not at its anchor 64");
-  EXPECT_DEATH(h.run({0, 1, 7, 0, 8}, kStep), "do not fit a window");
-  EXPECT_DEATH(h.run({0, 1, 34, 0, 16}, kStep), "do not fit a window of 17");
+  EXPECT_DEATH(h.run({0, 1, 7, 0, 8}, kStep), "do not fit 17 pending tokens");
+  EXPECT_DEATH(h.run({0, 1, 34, 0, 16}, kStep), "do not fit 17 pending tokens");
   EXPECT_DEATH(h.run({0, 1, 7, 0, 7, 2}, kStep), "2 tentative rows of 1");
 }
 

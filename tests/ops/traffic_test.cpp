@@ -84,7 +84,7 @@ TEST(Traffic, AttentionGoesByTheBoundsOfSegments) {
   expect(kPagedAttentionOp.traffic(a), 2 * 6 * 128 * 2 + 2 * 104 * 2 * 32 * 2, (100 + 10) * 4 * (4 * 32 + 12));
 }
 
-TEST(Traffic, DeltaRuleReadsStatesAndHalfAWindow) {
+TEST(Traffic, DeltaRuleReadsStatesAndHalfThePendingTokens) {
   GatedDeltaArgs a;
   a.q = a.k = tensor(DType::kBF16, {9, 2, 16});
   a.v = a.out = tensor(DType::kBF16, {9, 4, 8});

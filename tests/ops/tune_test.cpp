@@ -35,7 +35,7 @@ std::vector<TunedCase> times_of(const cuda::ProductCosts& card, double launch_us
       w.data = &weight;
       c.product.add(w, {.y = nullptr, .y_stride = shape.rows, .out = shape.out});
       EXPECT_EQ(c.product.misfit, "");
-      for (const Path path : {Path::kTile, Path::kDealt, Path::kSplit})
+      for (const Path path : {Path::kTile, Path::kDealt, Path::kSliced})
         for (const int32_t tile_rows : {32, 64, 128, 192, 256}) {
           const gemm::TileWork work = tile_work(c.product, path, tile_rows, c.limits);
           c.timings.push_back(
@@ -53,7 +53,7 @@ TEST(Tune, FindsTheConstantsThatTimesWereMadeOf) {
   card.narrow_overhead = 150;
   card.tile_overhead = 2200;
   card.hand_over = 1500;
-  card.split_floats_per_column = 900;
+  card.sliced_floats_per_column = 900;
   const std::vector<TunedCase> cases = times_of(card, 6, 25);
   const gemm::FittedCosts fit = gemm::fit_costs(cases, {});
   EXPECT_GT(fit.today_predicts.median, 0.05) << "the costs that it begins with are not those of this card";
@@ -63,7 +63,7 @@ TEST(Tune, FindsTheConstantsThatTimesWereMadeOf) {
   EXPECT_NEAR(static_cast<double>(fit.costs.column_overhead), 90, 9);
   EXPECT_NEAR(static_cast<double>(fit.costs.tile_overhead), 2200, 220);
   EXPECT_NEAR(static_cast<double>(fit.costs.hand_over), 1500, 150);
-  EXPECT_NEAR(static_cast<double>(fit.costs.split_floats_per_column), 900, 90);
+  EXPECT_NEAR(static_cast<double>(fit.costs.sliced_floats_per_column), 900, 90);
   EXPECT_NEAR(static_cast<double>(fit.costs.narrow_overhead), 150, 15);
 }
 
@@ -84,7 +84,7 @@ TEST(Tune, KeepsWhatTimesSayNothingAbout) {
   EXPECT_EQ(none.costs.column_ns, 4);
   const gemm::FittedCosts dense = gemm::fit_costs(times_of({}, 2, 25), today);
   EXPECT_EQ(dense.costs.grouped_rows_32, 7) << "of experts, that were not timed";
-  EXPECT_EQ(dense.costs.most_split_floats, today.most_split_floats) << "a bound of memory";
+  EXPECT_EQ(dense.costs.most_sliced_floats, today.most_sliced_floats) << "a bound of memory";
 }
 
 TEST(Tune, ChoosesNoWorseThanTheCostsThatItBeginsWith) {

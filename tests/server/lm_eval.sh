@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Runs lm-evaluation-harness (PyPI) against `quire serve` and against transformers on the same checkpoint, and compares what
+# Runs lm-evaluation-harness (PyPI) against `quire serve` and against transformers on the same folder, and compares what
 # both say of every sample: tasks of log-likelihoods, rolling ones and texts, defined by local files. Needs python3 with venv, and
 # PyPI for the first run (torch is large); not part of ctest for that reason.
-#   tests/server/lm_eval.sh FOLDER [PROGRAM] [VENV]      FOLDER: a Hugging Face checkpoint; default: build/release/quire,
+#   tests/server/lm_eval.sh FOLDER [PROGRAM] [VENV]      FOLDER: a Hugging Face one; default: build/release/quire,
 #                                                        build/lm-eval-venv
 set -euo pipefail
 folder=$(realpath "$1")

@@ -2,7 +2,7 @@
 
     lm_eval_test.py URL FOLDER DEVICE KEPT
 
-URL: of the server; FOLDER: the Hugging Face checkpoint that it serves; DEVICE: what it computes on, which decides how close
+URL: of the server; FOLDER: the Hugging Face model folder that it serves; DEVICE: what it computes on, which decides how close
 it must be; KEPT: where what transformers says is kept for the next call."""
 import json
 import math
@@ -96,17 +96,17 @@ def write_tasks(folder):
             f.write(yaml % data)
 
 
-def main(url, checkpoint, device, kept):
+def main(url, model_folder, device, kept):
     with tempfile.TemporaryDirectory() as folder:
         write_tasks(folder)
         if not os.path.exists(kept):
             # The client keeps a token of its length for the one that it has generated, and one more of a window.
-            want = evaluate(folder, "hf", f"pretrained={checkpoint},dtype=float32,device=cpu,max_length={WINDOW - 2}")
+            want = evaluate(folder, "hf", f"pretrained={model_folder},dtype=float32,device=cpu,max_length={WINDOW - 2}")
             with open(kept, "w", encoding="utf-8") as f:
                 json.dump(want, f)
         with open(kept, encoding="utf-8") as f:
             want = json.load(f)
-        got = evaluate(folder, "local-completions", f"model=demo,base_url={url}/v1/completions,tokenizer={checkpoint},"
+        got = evaluate(folder, "local-completions", f"model=demo,base_url={url}/v1/completions,tokenizer={model_folder},"
                        f"tokenizer_backend=huggingface,max_length={WINDOW},num_concurrent=4,max_retries=1")
     close = CLOSE[device]
     wrong, farthest, turned = [], 0.0, 0

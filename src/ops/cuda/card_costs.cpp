@@ -39,11 +39,11 @@ void for_each(Costs& c, Visit&& visit) {
   visit("tile_overhead", "columns' time", 0, kMostColumns, c.tile_overhead);
   visit("hand_over", "columns' time", 0, kMostColumns, c.hand_over);
   visit("most_dealt_blocks", "blocks of tokens", 0, kMostRows, c.most_dealt_blocks);
-  visit("split_floats_per_column", "floats", 1, 1e9, c.split_floats_per_column);
-  visit("most_split_row_blocks", "blocks of 128 rows", 0, kMostTiles, c.most_split_row_blocks);
-  visit("least_split_rows", "rows of x", 1, kMostRows, c.least_split_rows);
-  visit("most_split_rows", "rows of x", 0, 1 << 14, c.most_split_rows);
-  visit("most_split_floats", "floats", 0, 1 << 28, c.most_split_floats);
+  visit("sliced_floats_per_column", "floats", 1, 1e9, c.sliced_floats_per_column);
+  visit("most_sliced_row_blocks", "blocks of 128 rows", 0, kMostTiles, c.most_sliced_row_blocks);
+  visit("least_sliced_rows", "rows of x", 1, kMostRows, c.least_sliced_rows);
+  visit("most_sliced_rows", "rows of x", 0, 1 << 14, c.most_sliced_rows);
+  visit("most_sliced_floats", "floats", 0, 1 << 28, c.most_sliced_floats);
 }
 
 }  // namespace

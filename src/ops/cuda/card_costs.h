@@ -45,13 +45,13 @@ struct ProductCosts {
   // tokens than most_dealt_blocks, because what runs at the same time shares less.
   int64_t hand_over = 6700;
   int64_t most_dealt_blocks = 4;
-  // Segments as tiles of their own: sums of so many floats are added up in the time of a column. Only for weights with
-  // up to most_split_row_blocks blocks of 128 rows (half of a large GPU's multiprocessors), up to so many rows of x and
-  // floats.
-  int64_t split_floats_per_column = 765;
-  int64_t most_split_row_blocks = 64;
-  int64_t least_split_rows = 9, most_split_rows = 512;
-  int64_t most_split_floats = int64_t{24} << 20;
+  // K slices as tiles of their own: sums of so many floats are added up in the time of a column. Only for weights with
+  // up to most_sliced_row_blocks blocks of 128 rows (half of a large GPU's multiprocessors), up to so many rows of x
+  // and floats.
+  int64_t sliced_floats_per_column = 765;
+  int64_t most_sliced_row_blocks = 64;
+  int64_t least_sliced_rows = 9, most_sliced_rows = 512;
+  int64_t most_sliced_floats = int64_t{24} << 20;
 };
 
 // The costs of a generation of cards.

@@ -14,8 +14,8 @@ namespace {
 struct Problem {
   int64_t rows, slots, Hk, Hv, D;
   std::vector<bf16> q, k, v, out;
-  std::vector<float> g, beta, state, window_u, window_g;
-  std::vector<bf16> window_k;
+  std::vector<float> g, beta, state, pending_u, pending_g;
+  std::vector<bf16> pending_k;
   std::vector<Segment> segments;
   int32_t decodes;
 
@@ -34,12 +34,12 @@ struct Problem {
     g.assign(static_cast<size_t>(rows * Hv), -0.05f);
     beta.assign(static_cast<size_t>(rows * Hv), 0.5f);
     state.assign(static_cast<size_t>(slots * Hv * D * D), 0.01f);
-    fill(window_k, slots * kWindowTokens * Hk * D);
-    window_u.assign(static_cast<size_t>(slots * kWindowTokens * Hv * D), 0.01f);
-    window_g.assign(static_cast<size_t>(slots * kWindowTokens * Hv), -0.05f);
-    // Sequences stand in all phases of the window.
+    fill(pending_k, slots * kPendingTokens * Hk * D);
+    pending_u.assign(static_cast<size_t>(slots * kPendingTokens * Hv * D), 0.01f);
+    pending_g.assign(static_cast<size_t>(slots * kPendingTokens * Hv), -0.05f);
+    // Sequences have every number of pending tokens.
     for (int32_t i = 0; i < segment_count; ++i)
-      segments.push_back({i * tokens, tokens, decode ? 64 + i % kWindowTokens : 64, i, 64});
+      segments.push_back({i * tokens, tokens, decode ? 64 + i % kPendingTokens : 64, i, 64});
     decodes = decode ? static_cast<int32_t>(segment_count) : 0;
   }
   GatedDeltaArgs args() {
@@ -50,9 +50,9 @@ struct Problem {
             make_tensor(beta.data(), {rows, Hv}),
             HeadMap::kTiled,
             {.state = make_tensor(state.data(), {slots, Hv, D, D}),
-             .window_k = make_tensor(window_k.data(), {slots, kWindowTokens, Hk, D}),
-             .window_u = make_tensor(window_u.data(), {slots, kWindowTokens, Hv, D}),
-             .window_g = make_tensor(window_g.data(), {slots, kWindowTokens, Hv})},
+             .pending_k = make_tensor(pending_k.data(), {slots, kPendingTokens, Hk, D}),
+             .pending_u = make_tensor(pending_u.data(), {slots, kPendingTokens, Hv, D}),
+             .pending_g = make_tensor(pending_g.data(), {slots, kPendingTokens, Hv})},
             {.data = segments.data(),
              .count = static_cast<int32_t>(segments.size()),
              .decodes = decodes,

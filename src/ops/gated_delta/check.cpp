@@ -37,14 +37,15 @@ void check_segment(const Segment& s, int64_t rows, int64_t slots) {
   QUIRE_CHECK(s.state_slot >= 0 && s.state_slot < slots, "segment: state slot {} of {}", s.state_slot, slots);
 }
 
-// The window holds every token since the anchor, before the segment and after it.
-void check_window(const Segment& s, int64_t W) {
+// There is memory for every token since the anchor, before the segment and after it.
+void check_pending(const Segment& s, int64_t W) {
   if (s.count == 0) return;
   QUIRE_CHECK(s.tentative >= 0 && s.tentative <= s.count, "segment: {} tentative rows of {}", s.tentative, s.count);
-  QUIRE_CHECK(s.anchor >= 0 && s.anchor <= s.position && s.position - s.anchor <= W &&
-                  s.position + s.count - anchor_after_decode(s) <= W,
-              "segment: {} rows, {} of them tentative, at position {} and a state after {} do not fit a window of {}",
-              s.count, s.tentative, s.position, s.anchor, W);
+  QUIRE_CHECK(
+      s.anchor >= 0 && s.anchor <= s.position && s.position - s.anchor <= W &&
+          s.position + s.count - anchor_after_decode(s) <= W,
+      "segment: {} rows, {} of them tentative, at position {} and a state after {} do not fit {} pending tokens",
+      s.count, s.tentative, s.position, s.anchor, W);
 }
 
 }  // namespace
@@ -108,21 +109,21 @@ DeltaSizes check(const GatedDeltaArgs& a, bool decode) {
   expect_packed_slots("state", a.cache.state);
   if (decode) {
     W.value = -1;
-    expect_shape("window_k", a.cache.window_k, slots, W, Hk, Dk);
-    expect_shape("window_u", a.cache.window_u, slots, W, Hv, Dv);
-    expect_shape("window_g", a.cache.window_g, slots, W, Hv);
-    QUIRE_CHECK(W >= kWindowTokens, "window_k: W is {}, less than {}", W.value, kWindowTokens);
-    QUIRE_CHECK(a.cache.window_k.dtype == a.k.dtype, "window_k: must have the type of k");
-    expect_f32("window_u", a.cache.window_u);
-    expect_f32("window_g", a.cache.window_g);
-    expect_packed_slots("window_k", a.cache.window_k);
-    expect_packed_slots("window_u", a.cache.window_u);
-    expect_packed_slots("window_g", a.cache.window_g);
+    expect_shape("pending_k", a.cache.pending_k, slots, W, Hk, Dk);
+    expect_shape("pending_u", a.cache.pending_u, slots, W, Hv, Dv);
+    expect_shape("pending_g", a.cache.pending_g, slots, W, Hv);
+    QUIRE_CHECK(W >= kPendingTokens, "pending_k: W is {}, less than {}", W.value, kPendingTokens);
+    QUIRE_CHECK(a.cache.pending_k.dtype == a.k.dtype, "pending_k: must have the type of k");
+    expect_f32("pending_u", a.cache.pending_u);
+    expect_f32("pending_g", a.cache.pending_g);
+    expect_packed_slots("pending_k", a.cache.pending_k);
+    expect_packed_slots("pending_u", a.cache.pending_u);
+    expect_packed_slots("pending_g", a.cache.pending_g);
   }
   for (const Segment& s : decode ? a.segments.decoding() : a.segments.prompts()) {
     check_segment(s, T, slots);
     if (decode) {
-      check_window(s, W);
+      check_pending(s, W);
     } else {
       QUIRE_CHECK(s.count == 0 || (s.position % kChunkTokens == 0 && s.anchor == s.position),
                   "segment: a prompt chunk begins at position {}, not on the grid of {}, or not at its anchor {}",

@@ -15,7 +15,7 @@ struct DeltaSizes {
   // The key head of value head h.
   int64_t key_head(HeadMap map, int64_t h) const { return map == HeadMap::kTiled ? h % Hk : h / (Hv / Hk); }
 };
-// `decode`: the kind of segments that the operator handles; only those are checked, and the window only for
+// `decode`: the kind of segments that the operator handles; only those are checked, and pending tokens only for
 // decode segments.
 DeltaSizes check(const GatedDeltaArgs& a, bool decode);
 

@@ -60,16 +60,16 @@ Traffic chunked_traffic(const GatedDeltaArgs& a) {
           .flops = rows * heads * (2 * kChunkTokens * (3 * dk + 2 * dv) + 6 * dk * dv)};
 }
 
-// On average over a window's phases: it holds half of kTwiceMeanWindow tokens, and every kWindowTokens-th row writes
+// On average over all phases: half of kTwiceMeanPending tokens are pending, and every kPendingTokens-th row writes
 // S0.
 Traffic recurrent_traffic(const GatedDeltaArgs& a) {
-  constexpr int64_t kTwiceMeanWindow = kWindowTokens - 1;
+  constexpr int64_t kTwiceMeanPending = kPendingTokens - 1;
   const int64_t dk = a.q.dim(2), heads = a.v.dim(1), dv = a.v.dim(2), rows = a.segments.decode_rows;
   const int64_t state = heads * dv * dk * kF32, segments = a.segments.decodes;
   const int64_t token = dtype_bytes(a.q.dtype, a.q.dim(1) * dk) + heads * (dv + 1) * kF32;
-  return {.bytes =
-              rows * (row_bytes(a) + token + state / kWindowTokens) + segments * (state + kTwiceMeanWindow * token / 2),
-          .flops = rows * heads * (6 * dk * dv + 2 * kTwiceMeanWindow * (dk + dv))};
+  return {.bytes = rows * (row_bytes(a) + token + state / kPendingTokens) +
+                   segments * (state + kTwiceMeanPending * token / 2),
+          .flops = rows * heads * (6 * dk * dv + 2 * kTwiceMeanPending * (dk + dv))};
 }
 
 std::string describe_args(const GdnPrepareArgs& a) {

@@ -10,19 +10,19 @@ enum class HeadMap { kTiled, kGrouped };
 
 // Recurrent state of one layer, indexed by slot. Slots may be any distance apart (storage is slot-major);
 // what a slot holds of each is contiguous. A sequence's state is S0, the state after its first `anchor`
-// tokens (Segment::anchor), and a window of the tokens since then, index = position - anchor:
+// tokens (Segment::anchor), and the tokens since then, which are pending, index = position - anchor:
 //   state     [slots, Hv, Dv, Dk]  f32         S0 transposed: a value column is contiguous over the keys.
 //                                              Zeros while anchor is 0, whatever the slot holds
-//   window_k  [slots, W, Hk, Dk]   activation  the keys, as the operator got them
-//   window_u  [slots, W, Hv, Dv]   f32         what each token added to the state: u k^T
-//   window_g  [slots, W, Hv]       f32         each token's own log decay g. Sums are taken from the newest
+//   pending_k [slots, W, Hk, Dk]   activation  the keys, as the operator got them
+//   pending_u [slots, W, Hv, Dv]   f32         what each token added to the state: u k^T
+//   pending_g [slots, W, Hv]       f32         each token's own log decay g. Sums are taken from the newest
 //                                              back: every e^(G_t - G_j) is good to rounding even beside a g
 //                                              of -10^4, and dropping the oldest changes no bit of the rest
 //   conv      [slots, R, C]        activation  the convolution's input of position p at index p % R; R is a
 //                                              power of two
-// W >= kWindowTokens + the most tentative rows, R >= Kc - 1 + the most tentative rows.
+// W >= kPendingTokens + the most tentative rows, R >= Kc - 1 + the most tentative rows.
 struct DeltaState {
-  Tensor state, window_k, window_u, window_g, conv;
+  Tensor state, pending_k, pending_u, pending_g, conv;
 };
 
 // Causal depthwise convolution with state, SiLU, split into q, k, v, L2 norm of q and k, decay and beta.
@@ -54,22 +54,22 @@ extern const Operator<GdnPrepareArgs> kGdnPrepareOp;
 //   g, beta [T, Hv] f32
 // gdn_chunked handles prompt segments: position % 64 == 0 and anchor == position; chunks of 64 on the grid
 // anchored at 0, the last one partial; long products. Starts from S0 (position 0: zeros) and leaves S0 after
-// its last row and an empty window: anchor_after_prompt(). Uses cache.state only.
+// its last row and no pending tokens: anchor_after_prompt(). Uses cache.state only.
 //
-// gdn_recurrent handles decode segments, any number of rows. It reads S0 and the window instead of S,
+// gdn_recurrent handles decode segments, any number of rows. It reads S0 and the pending tokens instead of S,
 //     S = e^(G_t) S0 + sum over j of e^(G_t - G_j) u_j k_j^T,
-// appends rows to the window, and writes S0 only where a position t + 1 is a multiple of kWindowTokens: the
-// window up to t is folded into S0 and restarts at index 0, as anchor_after_decode() says. Row t is always
-// computed from the state after max(anchor, t rounded down to a multiple of kWindowTokens) tokens: where
+// appends rows to the pending tokens, and writes S0 only where a position t + 1 is a multiple of kPendingTokens: the
+// tokens up to t are folded into S0 and those after it begin at index 0, as anchor_after_decode() says. Row t is always
+// computed from the state after max(anchor, t rounded down to a multiple of kPendingTokens) tokens: where
 // tentative rows stand before that, or drafts were accepted since, it is folded on the way (and written only
 // when it may be). So a row's bits depend neither on how rows are cut into segments nor on which of them were
-// tentative, and rejected rows are dropped by beginning the next segment before them. What the window holds
-// beyond the last row is unspecified.
+// tentative, and rejected rows are dropped by beginning the next segment before them. What the memory
+// of pending tokens holds beyond the last row is unspecified.
 //
 // Each skips the other's segments, so both are called on every batch.
-// Bound: recurrent 4 Hv Dv Dk bytes of S0 per segment, and as many again every kWindowTokens tokens, about
-// 8 (2 Hk Dk + 4 Hv Dv) of the window; chunked 2·64·(3 Dk + 2 Dv) + 6 Dk Dv operations per row, head.
-// Traffic: rows as the host's bounds of the segments say; windows are taken in the middle of their phases.
+// Bound: recurrent 4 Hv Dv Dk bytes of S0 per segment, and as many again every kPendingTokens tokens, about
+// 8 (2 Hk Dk + 4 Hv Dv) of pending tokens; chunked 2·64·(3 Dk + 2 Dv) + 6 Dk Dv operations per row, head.
+// Traffic: rows as the host's bounds of the segments say; of pending tokens as many as there are on average.
 struct GatedDeltaArgs {
   Tensor q, k, v, g, beta;
   HeadMap heads = HeadMap::kTiled;

@@ -42,17 +42,17 @@ struct DeltaWork {
   const float *g, *beta;
   float* state;  // [slots, Hv, Dv, Dk]
   void* out;
-  void* window_k;              // [slots, W, Hk, Dk]; the windows are the recurrent form's
-  float *window_u, *window_g;  // [slots, W, Hv, Dv], [slots, W, Hv]
+  void* pending_k;               // [slots, W, Hk, Dk]; pending tokens are the recurrent form's
+  float *pending_u, *pending_g;  // [slots, W, Hv, Dv], [slots, W, Hv]
   int64_t q_stride, k_stride, v_stride, g_stride, beta_stride, out_stride;
   // From one slot to the next.
-  int64_t state_slot_stride, window_k_slot_stride, window_u_slot_stride, window_g_slot_stride;
+  int64_t state_slot_stride, pending_k_slot_stride, pending_u_slot_stride, pending_g_slot_stride;
   int64_t Hk, Dk, Hv, Dv;
   int64_t key_head(int64_t hv) const { return tiled ? hv % Hk : hv / (Hv / Hk); }
 };
 
-// The recurrent form. Units: (segment, value head, block of `columns` value columns). Writes S0 and window_u
-// of its columns; append_window() does the rest once all units are done, because they read the keys and
+// The recurrent form. Units: (segment, value head, block of `columns` value columns). Writes S0 and pending_u
+// of its columns; append_pending() does the rest once all units are done, because they read the keys and
 // decays that it moves. `scratch`: room for `columns` * Dk floats, 64-byte aligned, one per thread; used by
 // segments with tentative rows only.
 struct RecurrentWork {

@@ -51,9 +51,9 @@ DeltaWork delta_work(const GatedDeltaArgs& a, const DeltaSizes& n, const Segment
           .beta = a.beta.as<float>(),
           .state = a.cache.state.as<float>(),
           .out = a.out.data,
-          .window_k = a.cache.window_k.data,
-          .window_u = static_cast<float*>(a.cache.window_u.data),
-          .window_g = static_cast<float*>(a.cache.window_g.data),
+          .pending_k = a.cache.pending_k.data,
+          .pending_u = static_cast<float*>(a.cache.pending_u.data),
+          .pending_g = static_cast<float*>(a.cache.pending_g.data),
           .q_stride = a.q.stride[0],
           .k_stride = a.k.stride[0],
           .v_stride = a.v.stride[0],
@@ -61,21 +61,21 @@ DeltaWork delta_work(const GatedDeltaArgs& a, const DeltaSizes& n, const Segment
           .beta_stride = a.beta.stride[0],
           .out_stride = a.out.stride[0],
           .state_slot_stride = a.cache.state.stride[0],
-          .window_k_slot_stride = a.cache.window_k.stride[0],
-          .window_u_slot_stride = a.cache.window_u.stride[0],
-          .window_g_slot_stride = a.cache.window_g.stride[0],
+          .pending_k_slot_stride = a.cache.pending_k.stride[0],
+          .pending_u_slot_stride = a.cache.pending_u.stride[0],
+          .pending_g_slot_stride = a.cache.pending_g.stride[0],
           .Hk = n.Hk,
           .Dk = n.Dk,
           .Hv = n.Hv,
           .Dv = n.Dv};
 }
 
-void append_window(const DeltaWork& w, const Segment& s) {
+void append_pending(const DeltaWork& w, const Segment& s) {
   if (s.count == 0) return;
   const int32_t anchor = anchor_after_decode(s), end = s.position + s.count;
   const int64_t key = w.Hk * w.Dk * (w.bf16 ? 2 : 4), decay = w.Hv * int64_t{sizeof(float)};
-  auto* keys = static_cast<std::byte*>(w.window_k) + s.state_slot * w.window_k_slot_stride * (w.bf16 ? 2 : 4);
-  auto* decays = reinterpret_cast<std::byte*>(w.window_g + s.state_slot * w.window_g_slot_stride);
+  auto* keys = static_cast<std::byte*>(w.pending_k) + s.state_slot * w.pending_k_slot_stride * (w.bf16 ? 2 : 4);
+  auto* decays = reinterpret_cast<std::byte*>(w.pending_g + s.state_slot * w.pending_g_slot_stride);
   if (anchor > s.anchor && anchor < s.position) {
     const int32_t first = anchor - s.anchor, kept = s.position - anchor;
     std::memmove(keys, keys + first * key, static_cast<size_t>(kept * key));

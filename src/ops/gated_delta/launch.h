@@ -26,8 +26,8 @@ void prepare_cpu(const OpContext& ctx, const GdnPrepareArgs& a) {
                         [&](int64_t begin, int64_t end, int) { Units(w, begin, end); });
 }
 
-// Brings the keys and decays of a decode segment's window up to date with its rows and with what was folded.
-void append_window(const DeltaWork& w, const Segment& s);
+// Brings the keys and decays of a decode segment's pending tokens up to date with its rows and with what was folded.
+void append_pending(const DeltaWork& w, const Segment& s);
 
 // A unit that takes all value columns of a head computes the products of its keys once; with few heads the
 // threads matter more. Either way a column's arithmetic is the same.
@@ -51,7 +51,7 @@ void recurrent_cpu(const OpContext& ctx, const GatedDeltaArgs& a) {
     Units(w, begin, end, scratch + floats * thread);
   });
   ctx.pool.parallel_for(decoding.count, grain(decoding.count, ctx.pool.size()), [&](int64_t begin, int64_t end, int) {
-    for (int64_t i = begin; i < end; ++i) append_window(w.delta, decoding.data[i]);
+    for (int64_t i = begin; i < end; ++i) append_pending(w.delta, decoding.data[i]);
   });
 }
 

@@ -1,13 +1,13 @@
 // The recurrent form, written once for both vector widths. Include after ops/simd/vec_*.h and
 // ops/simd/math.h.
 //
-// S0 is only read, for S0 k and S0 q together; what was added since stands in the window (gated_delta.h):
+// S0 is only read, for S0 k and S0 q together; what was added since is that of pending tokens (gated_delta.h):
 //     u_t = beta (v - e^(G_t) S0 k - sum over j < t of e^(G_t - G_j) (k_j k) u_j)
 //     out = Dk^(-1/2) (e^(G_t) S0 q + sum over j <= t of e^(G_t - G_j) (k_j q) u_j)
-// Tokens go in spans that end at multiples of kWindowTokens, after which the span is folded into S0. The
+// Tokens go in spans that end at multiples of kPendingTokens, after which the span is folded into S0. The
 // factors of the u_j are computed once for a span and all value columns of the unit; columns then pass in
 // tiles that stay in the L1 cache from reading to folding. Memory bound for one row: 4 Dv Dk bytes for 4 Dv
-// Dk operations, and an eighth of both for the window and the folds. Columns do not depend on each other; a
+// Dk operations, and an eighth of both for pending tokens and the folds. Columns do not depend on each other; a
 // column's sums run over Dk and over the span's tokens only, whatever tile or unit it stands in.
 #pragma once
 
@@ -21,17 +21,17 @@ constexpr int kTileColumns = 16;
 constexpr int64_t kLine = 16;        // floats of a cache line
 constexpr int64_t kPrefetch = 2048;  // floats ahead: the hardware stops at every page, an eighth of which is a column
 
-// Tokens [begin, end) of a segment, all in the same window; those from `first` on are its rows. Everything
-// that the value columns share. Arrays are indexed by token - begin.
+// Tokens [begin, end) of a segment, which no multiple of kPendingTokens divides; those from `first` on are its rows.
+// Everything that the value columns share. Arrays are indexed by token - begin.
 struct Span {
   int32_t begin, first, end;
-  alignas(64) float k[kWindowTokens][kMaxHeadDim];
-  alignas(64) float q[kWindowTokens][kMaxHeadDim];  // of rows; times Dk^(-1/2)
+  alignas(64) float k[kPendingTokens][kMaxHeadDim];
+  alignas(64) float q[kPendingTokens][kMaxHeadDim];  // of rows; times Dk^(-1/2)
   // [row][j]: e^(G_t - G_j) times k_j k_t, and times k_j q_t
-  float with_k[kWindowTokens][kWindowTokens], with_q[kWindowTokens][kWindowTokens];
-  float left[kWindowTokens];  // e^(G_t): what is left of S0
-  float beta[kWindowTokens];
-  float fold[kWindowTokens], fold_left;  // the factors after the last token
+  float with_k[kPendingTokens][kPendingTokens], with_q[kPendingTokens][kPendingTokens];
+  float left[kPendingTokens];  // e^(G_t): what is left of S0
+  float beta[kPendingTokens];
+  float fold[kPendingTokens], fold_left;  // the factors after the last token
   int tokens() const { return end - begin; }
 };
 
@@ -39,16 +39,16 @@ struct Span {
 // that a long-gone token's decay, however large, costs the recent ones no precision.
 template <class V>
 void decays(const float* g, int t, float* factors, float& left) {
-  alignas(64) float sum[kWindowTokens + 16] = {}, e[kWindowTokens + 16];
+  alignas(64) float sum[kPendingTokens + 16] = {}, e[kPendingTokens + 16];
   float d = 0.0f;
   for (int j = t; j >= 0; --j) {
     sum[j] = d;
     d += g[j];
   }
-  sum[kWindowTokens] = d;
-  for (int j = 0; j < kWindowTokens + V::kWidth; j += V::kWidth) simd::exp(V::load(sum + j)).store(e + j);
+  sum[kPendingTokens] = d;
+  for (int j = 0; j < kPendingTokens + V::kWidth; j += V::kWidth) simd::exp(V::load(sum + j)).store(e + j);
   for (int j = 0; j <= t; ++j) factors[j] = e[j];
-  left = e[kWindowTokens];
+  left = e[kPendingTokens];
 }
 
 template <class V, class T>
@@ -79,10 +79,10 @@ void multiply_keys(const Span& m, int64_t Dk, int t, float* with_k, float* with_
 template <class V, class T>
 void load_span(const DeltaWork& w, const Segment& s, int64_t hv, Span& m) {
   const int64_t hk = w.key_head(hv);
-  const T* keys = static_cast<const T*>(w.window_k) + s.state_slot * w.window_k_slot_stride + hk * w.Dk;
-  const float* decay = w.window_g + s.state_slot * w.window_g_slot_stride + hv;
+  const T* keys = static_cast<const T*>(w.pending_k) + s.state_slot * w.pending_k_slot_stride + hk * w.Dk;
+  const float* decay = w.pending_g + s.state_slot * w.pending_g_slot_stride + hv;
   const float scale = 1.0f / __builtin_sqrtf(static_cast<float>(w.Dk));
-  float g[kWindowTokens], factors[kWindowTokens];
+  float g[kPendingTokens], factors[kPendingTokens];
   const int n = m.tokens();
   for (int i = 0; i < n; ++i) {
     const int32_t t = m.begin + i;
@@ -135,7 +135,7 @@ inline void read_columns(const float* k, const float* q, int64_t Dk, const float
 }
 
 // Value columns [column, column + count) of a head, count <= kTileColumns. S0 is null for zeros; u points at
-// the span's first token in the window, whose tokens are u_stride apart.
+// the span's first token among the pending ones, which are u_stride apart.
 struct Tile {
   int64_t hv, column;
   int count;
@@ -203,7 +203,7 @@ inline void fold_block(const Span& m, const float (*factor)[4], int64_t Dk, int6
 
 template <class V, int N>
 inline void fold_columns(const Span& m, const Tile& c, int64_t Dk, int column, float* dst) {
-  float factor[kWindowTokens][4];
+  float factor[kPendingTokens][4];
   for (int i = 0; i < m.tokens(); ++i)
     for (int j = 0; j < N; ++j) factor[i][j] = m.fold[i] * c.u[i * c.u_stride + column + j];
   const float* S0 = c.S0 == nullptr ? nullptr : c.S0 + column * Dk;
@@ -219,14 +219,14 @@ void recurrent_unit(const DeltaWork& w, const Segment& s, int64_t hv, int64_t co
                     Span& m) {
   const int32_t end = s.position + s.count, settled = anchor_after_decode(s);
   float* stored = w.state + s.state_slot * w.state_slot_stride + (hv * w.Dv + column) * w.Dk;
-  float* window_u = w.window_u + s.state_slot * w.window_u_slot_stride + hv * w.Dv + column;
+  float* pending_u = w.pending_u + s.state_slot * w.pending_u_slot_stride + hv * w.Dv + column;
   const int64_t u_stride = w.Hv * w.Dv;
   for (int32_t t = s.anchor; t < s.position; ++t)  // rows of u are all heads apart, where no prefetcher follows
-    for (int64_t j = 0; j < count; j += kLine) V::prefetch(window_u + (t - s.anchor) * u_stride + j);
+    for (int64_t j = 0; j < count; j += kLine) V::prefetch(pending_u + (t - s.anchor) * u_stride + j);
   const float* S0 = s.anchor > 0 ? stored : nullptr;
-  int32_t anchor = s.anchor;  // of window_u, as it stands now
+  int32_t anchor = s.anchor;  // of pending_u, as it stands now
   for (m.begin = s.anchor; m.begin < end; m.begin = m.end) {
-    const int32_t boundary = (m.begin / kWindowTokens + 1) * kWindowTokens;
+    const int32_t boundary = (m.begin / kPendingTokens + 1) * kPendingTokens;
     m.end = boundary < end ? boundary : end;
     m.first = s.position < m.begin ? m.begin : s.position < m.end ? s.position : m.end;
     load_span<V, T>(w, s, hv, m);
@@ -237,7 +237,7 @@ void recurrent_unit(const DeltaWork& w, const Segment& s, int64_t hv, int64_t co
                    column + at,
                    static_cast<int>(count - at < kTileColumns ? count - at : kTileColumns),
                    S0 == nullptr ? nullptr : S0 + at * w.Dk,
-                   window_u + (m.begin - anchor) * u_stride + at,
+                   pending_u + (m.begin - anchor) * u_stride + at,
                    u_stride};
       run_rows<V, T>(w, s, m, c);
       if (dst == nullptr) continue;
@@ -249,7 +249,7 @@ void recurrent_unit(const DeltaWork& w, const Segment& s, int64_t hv, int64_t co
     if (boundary > settled) continue;
     for (int32_t t = boundary; t < s.position; ++t)
       for (int64_t j = 0; j < count; ++j)
-        window_u[(t - boundary) * u_stride + j] = window_u[(t - anchor) * u_stride + j];
+        pending_u[(t - boundary) * u_stride + j] = pending_u[(t - anchor) * u_stride + j];
     anchor = boundary;
   }
 }

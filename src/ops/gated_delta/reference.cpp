@@ -142,11 +142,11 @@ void chunked_head(const GatedDeltaArgs& a, const DeltaSizes& n, const Segment& s
   S.store();
 }
 
-// Runs through all tokens since the anchor, first those of the window. The keys and decays of the window are
-// left to append_window().
+// Runs through all tokens since the anchor, first those that were pending. Writing the keys and decays of
+// the new ones is left to append_pending().
 void recurrent_head(const GatedDeltaArgs& a, const DeltaSizes& n, const Segment& s, int64_t hv) {
   const int64_t hk = n.key_head(a.heads, hv), end = s.position + s.count, settled = anchor_after_decode(s);
-  const auto window = [&](const Tensor& t, int64_t token, int64_t head, int64_t width) {
+  const auto pending = [&](const Tensor& t, int64_t token, int64_t head, int64_t width) {
     return s.state_slot * t.stride[0] + token * t.stride[1] + head * width;
   };
   HeadState S(a, n, s, hv);
@@ -156,21 +156,21 @@ void recurrent_head(const GatedDeltaArgs& a, const DeltaSizes& n, const Segment&
     float* ut = u.data() + (t - s.anchor) * n.Dv;
     if (t < s.position) {
       const int64_t i = t - s.anchor;
-      const float* old = a.cache.window_u.as<float>() + window(a.cache.window_u, i, hv, n.Dv);
+      const float* old = a.cache.pending_u.as<float>() + pending(a.cache.pending_u, i, hv, n.Dv);
       std::copy(old, old + n.Dv, ut);
-      S.decay(static_cast<double>(a.cache.window_g.as<float>()[window(a.cache.window_g, i, hv, 1)]));
-      const std::vector<double> k = head_of(a.cache.window_k, window(a.cache.window_k, i, hk, n.Dk), n.Dk);
+      S.decay(static_cast<double>(a.cache.pending_g.as<float>()[pending(a.cache.pending_g, i, hv, 1)]));
+      const std::vector<double> k = head_of(a.cache.pending_k, pending(a.cache.pending_k, i, hk, n.Dk), n.Dk);
       for (int64_t j = 0; j < n.Dv; ++j) S.add(j, static_cast<double>(ut[j]), k);
     } else {
       run_row(a, n, hv, s.row + (t - s.position), S, ut);
     }
-    if ((t + 1) % kWindowTokens != 0) continue;
+    if ((t + 1) % kPendingTokens != 0) continue;
     S.round();
     if (t + 1 <= settled) S.store();
   }
   for (int64_t t = settled; t < end; ++t)
     std::copy_n(u.data() + (t - s.anchor) * n.Dv, n.Dv,
-                a.cache.window_u.as<float>() + window(a.cache.window_u, t - settled, hv, n.Dv));
+                a.cache.pending_u.as<float>() + pending(a.cache.pending_u, t - settled, hv, n.Dv));
 }
 
 }  // namespace
@@ -216,7 +216,7 @@ void recurrent_reference(const OpContext& ctx, const GatedDeltaArgs& a) {
     ctx.pool.parallel_for(n.Hv, 1, [&](int64_t begin, int64_t end, int) {
       for (int64_t hv = begin; hv < end; ++hv) recurrent_head(a, n, s, hv);
     });
-    append_window(delta_work(a, n, a.segments.decoding()), s);
+    append_pending(delta_work(a, n, a.segments.decoding()), s);
   }
 }
 

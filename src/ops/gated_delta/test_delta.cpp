@@ -41,7 +41,7 @@ float any_decay(Rng& r) {
   return kDecays[r.integer(0, 7)];
 }
 
-// S0 of a segment that has one, and the window before it.
+// S0 of a segment that has one, and the pending tokens before it.
 void fill_slot(const Case& c, const Segment& s, bool decode, const DeltaState& cache, Directions& directions,
                Rng& rng) {
   if (decode ? s.anchor > 0 : s.position > 0) {
@@ -50,9 +50,11 @@ void fill_slot(const Case& c, const Segment& s, bool decode, const DeltaState& c
   }
   for (int64_t t = 0; decode && t < s.position - s.anchor; ++t) {
     const auto token = [&](const Tensor& x) { return s.state_slot * x.stride[0] + t * x.stride[1]; };
-    for (int64_t h = 0; h < c.Hk; ++h) directions.draw(c.key_spread, cache.window_k, token(cache.window_k) + h * c.Dk);
-    for (int64_t j = 0; j < c.Hv * c.Dv; ++j) cache.window_u.as<float>()[token(cache.window_u) + j] = rng.normal(0.5f);
-    for (int64_t h = 0; h < c.Hv; ++h) cache.window_g.as<float>()[token(cache.window_g) + h] = c.g(rng);
+    for (int64_t h = 0; h < c.Hk; ++h)
+      directions.draw(c.key_spread, cache.pending_k, token(cache.pending_k) + h * c.Dk);
+    for (int64_t j = 0; j < c.Hv * c.Dv; ++j)
+      cache.pending_u.as<float>()[token(cache.pending_u) + j] = rng.normal(0.5f);
+    for (int64_t h = 0; h < c.Hv; ++h) cache.pending_g.as<float>()[token(cache.pending_g) + h] = c.g(rng);
   }
 }
 
@@ -75,7 +77,7 @@ class Column {
     if (s.anchor > 0) std::copy(S0, S0 + c.Dk, S_.begin());
     if (decode)
       for (int32_t t = s.anchor; t < s.position; ++t) replay(t);
-    norm_ = length(S_);  // of S0 alone if the window is empty
+    norm_ = length(S_);  // of S0 alone if no token is pending
     for (int32_t t = s.position; t < s.position + s.count; ++t) {
       step(t);
       if (t + 1 == settled_) keep_state();
@@ -96,13 +98,13 @@ class Column {
     for (size_t d = 0; d < S_.size(); ++d) S_[d] = decay * S_[d] + u * k_[d];
   }
 
-  // A token of the window; what becomes of it is known exactly.
+  // A pending token; what becomes of it is known exactly.
   void replay(int32_t t) {
     const auto at = [&](const Tensor& x) { return s_.state_slot * x.stride[0] + (t - s_.anchor) * x.stride[1]; };
-    load(cache_.window_k, at(cache_.window_k) + hk_ * c_.Dk, k_);
-    u_ = cache_.window_u.as<float>()[at(cache_.window_u) + column_];
+    load(cache_.pending_k, at(cache_.pending_k) + hk_ * c_.Dk, k_);
+    u_ = cache_.pending_u.as<float>()[at(cache_.pending_u) + column_];
     u_error_ = 0.0;
-    advance(std::exp(static_cast<double>(cache_.window_g.as<float>()[at(cache_.window_g) + hv_])), u_);
+    advance(std::exp(static_cast<double>(cache_.pending_g.as<float>()[at(cache_.pending_g) + hv_])), u_);
     norm_ = length(S_);
     if (t + 1 == settled_) keep_state();
     if (t >= settled_) keep_u(t);
@@ -134,12 +136,12 @@ class Column {
     for (int64_t d = 0; d < c_.Dk; ++d) {
       const size_t at = size((s_.state_slot * c_.Hv * c_.Dv + column_) * c_.Dk + d);
       e_.state[at] = S_[size(d)];
-      // A window of old tokens only is rounded once, too.
+      // Old pending tokens alone are rounded once, too.
       e_.state_error[at] = kSigmas * std::sqrt(std::max(error2_, norm_ * norm_)) + 1e-30;
     }
   }
   void keep_u(int32_t t) {
-    const size_t at = size((s_.state_slot * SlotCache::kWindow + t - settled_) * c_.Hv * c_.Dv + column_);
+    const size_t at = size((s_.state_slot * SlotCache::kPending + t - settled_) * c_.Hv * c_.Dv + column_);
     e_.u[at] = u_;
     e_.u_error[at] = u_error_;
   }
@@ -159,9 +161,9 @@ class Column {
 
 SlotCache::SlotCache(const Case& c, int64_t slots)
     : parts_{{DType::kF32, {c.Hv, c.Dv, c.Dk}},
-             {c.type, {kWindow, c.Hk, c.Dk}},
-             {DType::kF32, {kWindow, c.Hv, c.Dv}},
-             {DType::kF32, {kWindow, c.Hv, 1}}},
+             {c.type, {kPending, c.Hk, c.Dk}},
+             {DType::kF32, {kPending, c.Hv, c.Dv}},
+             {DType::kF32, {kPending, c.Hv, 1}}},
       memory_(DType::kF32,
               {slots, parts_[0].floats() + parts_[1].floats() + parts_[2].floats() + parts_[3].floats() + 4 * kGap}) {
   auto* bits = static_cast<uint32_t*>(memory_.tensor().data);
@@ -181,9 +183,9 @@ DeltaState SlotCache::views() const {
   };
   DeltaState d;
   d.state = take(parts_[0], 4);
-  d.window_k = take(parts_[1], 4);
-  d.window_u = take(parts_[2], 4);
-  d.window_g = take(parts_[3], 3);
+  d.pending_k = take(parts_[1], 4);
+  d.pending_u = take(parts_[2], 4);
+  d.pending_g = take(parts_[3], 3);
   return d;
 }
 
@@ -226,7 +228,7 @@ Inputs make_inputs(const Case& c, Rng& rng) {
   int32_t row = 1;
   for (int i = 0; i < n; ++i) {
     const Piece& p = c.pieces[size(i)];
-    const int32_t grid = p.decode ? p.position / kWindowTokens * kWindowTokens : p.position;
+    const int32_t grid = p.decode ? p.position / kPendingTokens * kPendingTokens : p.position;
     const Segment s{row, p.count, p.position, slot[size(i)], p.anchor >= 0 ? p.anchor : grid, p.tentative};
     for (int64_t t = row; t < row + p.count; ++t) {
       for (int64_t h = 0; h < c.Hk; ++h) {
@@ -255,7 +257,7 @@ Expected oracle(const Case& c, const Inputs& in, bool decode) {
   Expected e;
   e.out.assign(size(in.rows * c.Hv * c.Dv), kNaN);
   e.state.assign(size(in.slots * c.Hv * c.Dv * c.Dk), kNaN);
-  e.u.assign(size(in.slots * SlotCache::kWindow * c.Hv * c.Dv), kNaN);
+  e.u.assign(size(in.slots * SlotCache::kPending * c.Hv * c.Dv), kNaN);
   e.out_error = e.out;
   e.state_error = e.state;
   e.u_error = e.u;

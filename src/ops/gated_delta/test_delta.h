@@ -15,7 +15,7 @@ namespace quire::conformance::delta {
 struct Piece {
   int32_t count, position;
   bool decode;
-  int32_t anchor = -1;  // of a decode piece; -1: its position rounded down to a multiple of kWindowTokens
+  int32_t anchor = -1;  // of a decode piece; -1: its position rounded down to a multiple of kPendingTokens
   int32_t tentative = 0;
 };
 
@@ -38,7 +38,7 @@ std::vector<Case> common_cases(const std::vector<Piece>& pieces);
 // NaN.
 class SlotCache {
  public:
-  static constexpr int64_t kDrafts = 3, kWindow = kWindowTokens + kDrafts;
+  static constexpr int64_t kDrafts = 3, kPending = kPendingTokens + kDrafts;
 
   SlotCache(const Case& c, int64_t slots);
   DeltaState views() const;
@@ -54,7 +54,7 @@ class SlotCache {
     int64_t shape[3];
     int64_t floats() const { return shape[0] * shape[1] * shape[2] / (dtype == DType::kF32 ? 1 : 2); }
   };
-  Part parts_[4];  // state, window_k, window_u, window_g
+  Part parts_[4];  // state, pending_k, pending_u, pending_g
   Buffer memory_;  // f32 [slots, floats of a slot]
 };
 
@@ -89,7 +89,7 @@ struct Expected {
 Expected oracle(const Case& c, const Inputs& in, bool decode);
 
 // The error of float32 kernels: a dot product of Dk terms in at least 8 accumulators, three such per step;
-// tiles of a chunked form add up to 64 rows more, the window up to 16 tokens.
+// tiles of a chunked form add up to 64 rows more, pending tokens up to 16.
 double unit_f32(const Case& c);
 
 // The part of `got` that the oracle speaks about, against it; what it does not speak about must be untouched.

@@ -14,15 +14,15 @@ constexpr int64_t kTaps = 4, kRing = 8;
 constexpr OnGpu<GatedDeltaNetArgs> kOnGpu{
     [](Operands& o, GatedDeltaNetArgs& a) {
       DeltaState& c = a.cache;
-      for (Tensor* t : {&a.qkv,         &a.z,     &a.a,        &a.b,        &a.conv_weight, &a.ssm_a, &a.dt_bias,
-                        &a.norm_weight, &c.state, &c.window_k, &c.window_u, &c.window_g,    &c.conv,  &a.q,
-                        &a.k,           &a.v,     &a.g,        &a.beta,     &a.o,           &a.y})
+      for (Tensor* t : {&a.qkv,         &a.z,     &a.a,         &a.b,         &a.conv_weight, &a.ssm_a, &a.dt_bias,
+                        &a.norm_weight, &c.state, &c.pending_k, &c.pending_u, &c.pending_g,   &c.conv,  &a.q,
+                        &a.k,           &a.v,     &a.g,         &a.beta,      &a.o,           &a.y})
         o.tensor(*t);
       o.segments(a.segments);
     },
     gated_delta_net};
 
-// A sequence from `start`, whose state is given, to a multiple of kWindowTokens, so that it ends in a state.
+// A sequence from `start`, whose state is given, to a multiple of kPendingTokens, so that it ends in a state.
 struct Life {
   int32_t start, prompt, generated;
 };
@@ -240,8 +240,8 @@ class Net {
     const bool whole = cut == Cut::kAlone || cut == Cut::kBatch;
     if (const int32_t prompt = c_.lives[i].prompt - at.done; prompt > 0)
       return {.life = i, .count = whole ? prompt : std::min(prompt, kChunkTokens)};
-    // On a GPU all rows since the anchor have their place in the window.
-    const int32_t room = static_cast<int32_t>(SlotCache::kWindow) - (c_.lives[i].start + at.done - at.anchor);
+    // On a GPU all rows since the anchor have their place among the pending tokens.
+    const int32_t room = static_cast<int32_t>(SlotCache::kPending) - (c_.lives[i].start + at.done - at.anchor);
     Piece p{.life = i, .count = 1, .decode = true};
     if (!whole) p.count = std::min({left(i, at), room, rng_.integer(1, 4)});
     if (cut != Cut::kDrafts || p.count == left(i, at)) return p;

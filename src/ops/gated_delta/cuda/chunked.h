@@ -12,7 +12,7 @@ namespace quire::cuda {
 //     S <- e^g S;    S <- S + beta (v - S k) k^T;    out = Dk^(-1/2) S q
 // in chunks of 64 tokens on the grid anchored at position 0, the last one partial. A segment at position 0
 // starts from S = 0, whatever its slot holds, otherwise from the slot's S0, which is left as the state after
-// the segment's last token (so that the sequence's next anchor is position + count, its window empty).
+// the segment's last token (so that the sequence's next anchor is position + count, and no token pending).
 //   q, k [T, Hk, Dk], v [T, Hv, Dv], out [T, Hv, Dv] bf16;  g, beta [T, Hv] f32;  all contiguous, out does
 //     not alias
 // Requires position % 64 == 0: the kernel traps otherwise. Factors of products are rounded to bf16 (the state

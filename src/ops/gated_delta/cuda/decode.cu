@@ -2,8 +2,8 @@
 // needs besides reading S0 is a long chain of dependent small steps, which takes longer than the read; so
 // warps are specialised:
 //
-//   two groups of 4 warps take turns in preparing a pair: they start the asynchronous copies of the window into
-//   their half of shared memory, convolve, norm and gate, and form the window's inner products;
+//   two groups of 4 warps take turns in preparing a pair: they start the asynchronous copies of the pending
+//   tokens into their half of shared memory, convolve, norm and gate, and form inner products with them;
 //   8 warps ask for a pair's S0, wait until it is prepared, and apply it to S0, which they keep in registers:
 //   16 value columns a warp, 4 keys a lane.
 //
@@ -25,17 +25,17 @@ constexpr float kScale = 0.08838834764831845f;  // Dk^(-1/2)
 constexpr int kMainWarps = 8, kGroupWarps = 4, kGroups = 2;
 constexpr int kMain = kMainWarps * 32, kGroup = kGroupWarps * 32, kThreads = kMain + kGroups * kGroup;
 constexpr int kColumns = kD / kMainWarps;  // value columns of a main warp
-constexpr int kPending = kWindowTokens;    // tokens since the last fold, the row's own included: at most 16
 constexpr int kRows = kDeltaMaxDecodeRows;
 
-// What a group of preparing warps leaves for the main warps. Followed, for both groups, by the windows: u
-// [window, kD] f32, then k [window, kD] bf16, by position - anchor.
+// What a group of preparing warps leaves for the main warps. Followed, for both groups, by the pending tokens: u
+// [pending, kD] f32, then k [pending, kD] bf16, by position - anchor.
 struct alignas(16) Prepared {
   float q[kRows][kD], k[kRows][kD], v[kRows][kD];
   uint2 z[kRows][32];
-  float to_u[kRows][kPending], to_o[kRows][kPending];  // e^(G_t - G_j) (k_j . k_t), e^(G_t - G_j) (k_j . q_t)
-  float beta[kRows], decay[kRows];                     // decay: e^(G_t), what is left of S0
-  float g[kDeltaMaxWindow];                            // log decay of each token of the window
+  // e^(G_t - G_j) (k_j . k_t), e^(G_t - G_j) (k_j . q_t) of the tokens since the last fold, the row's own included.
+  float to_u[kRows][kPendingTokens], to_o[kRows][kPendingTokens];
+  float beta[kRows], decay[kRows];  // decay: e^(G_t), what is left of S0
+  float g[kDeltaMaxPending];        // log decay of each pending token
 };
 struct Shared {
   Prepared prepared[kGroups];
@@ -72,20 +72,20 @@ __device__ __forceinline__ float4 scaled(float4 x, float f) {
   return {x.x * f, x.y * f, x.z * f, x.w * f};
 }
 __device__ __forceinline__ int ring_token(const GdnDecodeParams& p, int t) {
-  return t % p.slots.window;
+  return t % p.slots.pending;
 }
 // Tokens that S0 contains when the row of token t comes.
 __device__ __forceinline__ int folded_before(const Segment& seg, int t) {
-  return max(seg.anchor, t / kWindowTokens * kWindowTokens);
+  return max(seg.anchor, t / kPendingTokens * kPendingTokens);
 }
 
-constexpr int window_bytes(int window) {
-  return window * kD * 6;
+constexpr int pending_bytes(int pending) {
+  return pending * kD * 6;
 }
-constexpr int64_t shared_bytes(int window) {
-  return static_cast<int64_t>(sizeof(Shared)) + kGroups * window_bytes(window);
+constexpr int64_t shared_bytes(int pending) {
+  return static_cast<int64_t>(sizeof(Shared)) + kGroups * pending_bytes(pending);
 }
-static_assert(shared_bytes(kDeltaMaxWindow) <= 99 << 10, "every GPU has that");
+static_assert(shared_bytes(kDeltaMaxPending) <= 99 << 10, "every GPU has that");
 
 // What a main thread has of the state of a slot and head: kColumns times 4 keys, kD apart.
 __device__ __forceinline__ float* own_state(const GdnDecodeParams& p, const Segment& seg, int head) {
@@ -106,13 +106,13 @@ struct Preparing {
   const int key_head = key_head_of(p.shape, head);
   const bool owner = owns_key_head(p.shape, head);  // writes what belongs to the key head
 
-  __device__ void stage_window() const {
+  __device__ void stage_pending() const {
     constexpr int kPiecesK = kD * 2 / 16;
     static_assert(kD * 4 / 16 == 32 && kPiecesK == 16);
     const int tokens = seg.position - seg.anchor;
-    const __nv_bfloat16* from_k = of_slot(p.slots.window_k, seg.state_slot) + key_head * kD;
-    const float* from_u = of_slot(p.slots.window_u, seg.state_slot) + head * kD;
-    const float* from_g = of_slot(p.slots.window_g, seg.state_slot) + head;
+    const __nv_bfloat16* from_k = of_slot(p.slots.pending_k, seg.state_slot) + key_head * kD;
+    const float* from_u = of_slot(p.slots.pending_u, seg.state_slot) + head * kD;
+    const float* from_g = of_slot(p.slots.pending_g, seg.state_slot) + head;
     for (int token = warp; token < tokens; token += kGroupWarps) {
       const int64_t at = ring_token(p, seg.anchor + token);
       copy_async(u + token * kD + lane * 4, from_u + at * p.shape.Hv * kD + lane * 4);
@@ -187,7 +187,7 @@ struct Preparing {
     reinterpret_cast<float4*>(sh.k[row])[lane] = unpack_bf16(rounded);
     reinterpret_cast<uint2*>(keys + (t - seg.anchor) * kD)[lane] = rounded;
     if (owner)
-      reinterpret_cast<uint2*>(of_slot(p.slots.window_k, seg.state_slot) +
+      reinterpret_cast<uint2*>(of_slot(p.slots.pending_k, seg.state_slot) +
                                (static_cast<int64_t>(ring_token(p, t)) * p.shape.Hk + key_head) * kD)[lane] = rounded;
   }
   __device__ void gates(int row, float a, float b, float ssm_a, float dt_bias) const {
@@ -195,13 +195,13 @@ struct Preparing {
     const float g = ssm_a * softplus(a + dt_bias);
     sh.beta[row] = sigmoid(b);
     sh.g[t - seg.anchor] = g;
-    of_slot(p.slots.window_g, seg.state_slot)[static_cast<int64_t>(ring_token(p, t)) * p.shape.Hv + head] = g;
+    of_slot(p.slots.pending_g, seg.state_slot)[static_cast<int64_t>(ring_token(p, t)) * p.shape.Hv + head] = g;
   }
 
   // Inner products of a row's token with the tokens since the last fold, itself included, and what decayed
   // since each.
-  __device__ void weigh_window(int row) const {
-    constexpr int kEach = kPending / kGroupWarps;
+  __device__ void weigh_pending(int row) const {
+    constexpr int kEach = kPendingTokens / kGroupWarps;
     const int t = seg.position + row, folded = folded_before(seg, t);
     const int n = t - folded, base = folded - seg.anchor;  // token t is number n
     const float4 k = reinterpret_cast<const float4*>(sh.k[row])[lane];
@@ -248,7 +248,7 @@ struct Preparing {
     if (!p.states_at_rest) wait_for_previous_kernels();
     if (has_task) load_past(warp, in);
     if (has_row) ssm_a = p.weights.ssm_a[head], dt_bias = p.weights.dt_bias[head];
-    stage_window();
+    stage_pending();
     wait_for_previous_kernels();
     if (has_row) a = gate_input(p.a, seg.row + lane, head), b = gate_input(p.b, seg.row + lane, head);
     if (has_task) load_rows(warp, in);
@@ -265,7 +265,7 @@ struct Preparing {
     copy_wait<0>();
     barrier_sync<kGroup>(6 + group);
 #pragma unroll 1
-    for (int row = 0; row < seg.count; ++row) weigh_window(row);
+    for (int row = 0; row < seg.count; ++row) weigh_pending(row);
     // Arriving alone would order the writes too, but the race checker does not follow single lanes' writes
     // across it.
     barrier_sync<kGroup>(6 + group);
@@ -329,7 +329,7 @@ struct Applying {
       o[row][column] = fmaf(weight[n], change_q, value) * kScale;
     } else {
       u[(t - seg.anchor) * kD + column] = change;
-      of_slot(p.slots.window_u,
+      of_slot(p.slots.pending_u,
               seg.state_slot)[(static_cast<int64_t>(ring_token(p, t)) * p.shape.Hv + head) * kD + column] = change;
     }
     __syncwarp();  // the next row reads u
@@ -340,7 +340,7 @@ struct Applying {
     const int n = to - folded, base = folded - seg.anchor;
     float after = lane < n ? sh.g[base + lane] : 0.0f;  // log decay of token `lane` and all later ones
 #pragma unroll
-    for (int step = 1; step < kPending; step *= 2) {
+    for (int step = 1; step < kPendingTokens; step *= 2) {
       const float other = __shfl_down_sync(kAllLanes, after, step);
       after += lane + step < 32 ? other : 0.0f;
     }
@@ -381,8 +381,8 @@ struct Applying {
   __device__ void run(float4 (&s)[kColumns]) const {
     int folded = seg.anchor;
     const auto fold_until = [&](int t) {
-      while (folded / kWindowTokens < t / kWindowTokens) {
-        const int to = (folded / kWindowTokens + 1) * kWindowTokens;
+      while (folded / kPendingTokens < t / kPendingTokens) {
+        const int to = (folded / kPendingTokens + 1) * kPendingTokens;
         fold(s, folded, to);
         folded = to;
       }
@@ -400,7 +400,7 @@ struct Applying {
 
 __device__ void check_segment(const Segment& seg, const DeltaSlots& slots) {
   const bool fits = seg.anchor >= 0 && seg.position >= seg.anchor && seg.state_slot >= 0 && seg.tentative >= 0 &&
-                    seg.position + seg.count - seg.anchor <= slots.window && seg.count <= kRows &&
+                    seg.position + seg.count - seg.anchor <= slots.pending && seg.count <= kRows &&
                     seg.count + kDeltaTaps - 1 <= slots.ring;
   if (!fits) __trap();
 }
@@ -411,11 +411,11 @@ __global__ void __launch_bounds__(kThreads, 1) decode_kernel(const __grid_consta
   Shared& sh = *reinterpret_cast<Shared*>(memory);
   const int units = p.segments.decodes * p.shape.Hv;
   char* const behind = reinterpret_cast<char*>(memory) + sizeof(Shared);
-  const auto window_u = [&](int group) {
-    return reinterpret_cast<float*>(behind + group * window_bytes(p.slots.window));
+  const auto pending_u = [&](int group) {
+    return reinterpret_cast<float*>(behind + group * pending_bytes(p.slots.pending));
   };
-  const auto window_k = [&](int group) {
-    return reinterpret_cast<__nv_bfloat16*>(window_u(group) + p.slots.window * kD);
+  const auto pending_k = [&](int group) {
+    return reinterpret_cast<__nv_bfloat16*>(pending_u(group) + p.slots.pending * kD);
   };
   const int stride = static_cast<int>(gridDim.x);
   if (threadIdx.x < kMain) {
@@ -436,7 +436,7 @@ __global__ void __launch_bounds__(kThreads, 1) decode_kernel(const __grid_consta
       wait_for_previous_kernels();
       wait_prepared(group);
       if (seg.count > 0)
-        Applying{p, seg, head, prepared, window_u(group), window_k(group), sh.o[group], sh.norm}.run(s);
+        Applying{p, seg, head, prepared, pending_u(group), pending_k(group), sh.o[group], sh.norm}.run(s);
       if (unit + 2 * stride < units) signal_free(group);
     }
     return;
@@ -447,7 +447,7 @@ __global__ void __launch_bounds__(kThreads, 1) decode_kernel(const __grid_consta
     if (unit >= 2 * stride) wait_free(group);
     if (seg.count > 0) {
       check_segment(seg, p.slots);
-      Preparing{p, seg, unit % p.shape.Hv, sh.prepared[group], window_u(group), window_k(group), group}.run();
+      Preparing{p, seg, unit % p.shape.Hv, sh.prepared[group], pending_u(group), pending_k(group), group}.run();
     }
     signal_prepared(group);
   }
@@ -462,7 +462,7 @@ Status launch_gdn_decode(cudaStream_t stream, const GdnDecodeParams& p) {
   QUIRE_TRY(const DeviceLimits device, device_limits());
   return launch(stream, "gdn_decode", decode_kernel,
                 dim3(static_cast<unsigned>(std::min<int64_t>(units, device.multiprocessors))), kThreads,
-                shared_bytes(p.slots.window), p);
+                shared_bytes(p.slots.pending), p);
 }
 
 }  // namespace quire::cuda

@@ -12,8 +12,8 @@ namespace quire::cuda {
 // beta as gdn_prepare (ops/gated_delta/gated_delta.h) makes them, k rounded to bf16:
 //     S <- e^g S;   u = beta (v - S k);   S <- S + u k^T;   o = Dk^(-1/2) S q
 //     y = norm_weight * o / sqrt(mean(o^2) + eps) * SiLU(z)
-// from the slot's S0 and window (slots.h), where S0 is zero if the segment's anchor is 0, whatever the slot
-// holds, and inputs of the convolution before position 0 are zero. The rows' tokens are appended to window and ring.
+// from the slot's S0 and pending tokens (slots.h), where S0 is zero if the segment's anchor is 0, whatever the slot
+// holds, and inputs of the convolution before position 0 are zero. The rows' tokens become pending, and go to the ring.
 // Tokens up to
 //     anchor' = max(anchor, 16 * floor((position + count - tentative) / 16))
 // are then folded into S0; the host computes the same and passes it as the anchor of the next step.
@@ -21,10 +21,10 @@ namespace quire::cuda {
 //     bytes
 //   norm_weight [Dv] f32, or null: y = o (bf16), z is not read
 // Other rows are not touched. Slots of the segments are distinct. Requires position + count - anchor <=
-// window, count <= min(ring - 3, 8) and anchor <= position: the kernel traps otherwise. A row's bits depend
+// pending, count <= min(ring - 3, 8) and anchor <= position: the kernel traps otherwise. A row's bits depend
 // on the sequence's own tokens and positions only, not on how rows are cut into segments (the anchor moves at
 // multiples of 16 in any case), nor on which were tentative. Moves per segment and value head 64 KB of S0 (as
-// much again where it is folded, every 16th token) and 778 bytes for each token of the window.
+// much again where it is folded, every 16th token) and 778 bytes for each pending token.
 struct GdnDecodeParams {
   DeltaShape shape;
   DeltaWeights weights;

@@ -15,11 +15,11 @@ using Bf16 = __nv_bfloat16;
 DeltaSlots slots_of(const DeltaState& s) {
   const auto bytes = [](const Tensor& t) { return dtype_bytes(t.dtype, t.stride[0]); };
   return {.state = {data<float>(s.state), bytes(s.state)},
-          .window_k = {data<Bf16>(s.window_k), bytes(s.window_k)},
-          .window_u = {data<float>(s.window_u), bytes(s.window_u)},
-          .window_g = {data<float>(s.window_g), bytes(s.window_g)},
+          .pending_k = {data<Bf16>(s.pending_k), bytes(s.pending_k)},
+          .pending_u = {data<float>(s.pending_u), bytes(s.pending_u)},
+          .pending_g = {data<float>(s.pending_g), bytes(s.pending_g)},
           .conv = {data<Bf16>(s.conv), bytes(s.conv)},
-          .window = narrow(s.window_k.dim(1)),
+          .pending = narrow(s.pending_k.dim(1)),
           .ring = narrow(s.conv.dim(1))};
 }
 
@@ -110,7 +110,7 @@ int64_t prompts_of(const SegmentArray& s) {
 
 bool gated_delta_net_fits(const Machine&, const GatedDeltaNetArgs& a) {
   const SegmentArray& s = a.segments;
-  for (const Tensor* t : {&a.qkv, &a.z, &a.q, &a.k, &a.v, &a.o, &a.y, &a.cache.window_k, &a.cache.conv})
+  for (const Tensor* t : {&a.qkv, &a.z, &a.q, &a.k, &a.v, &a.o, &a.y, &a.cache.pending_k, &a.cache.conv})
     if (t->dtype != DType::kBF16) return false;
   const int64_t alignment = prompts_of(s) > 0 ? 8 : 4;
   return is_activation(a.a) && is_activation(a.b) && a.k.dim(2) == kDeltaHead && a.v.dim(2) == kDeltaHead &&

@@ -17,11 +17,11 @@ Status check_delta(const DeltaShape& n) {
 }
 
 Status check_delta(const DeltaSlots& s) {
-  if (!usable(s.state) || !usable(s.window_k) || !usable(s.window_u) || !usable(s.window_g) || !usable(s.conv))
+  if (!usable(s.state) || !usable(s.pending_k) || !usable(s.pending_u) || !usable(s.pending_g) || !usable(s.conv))
     return Error{Fault::kBug, "delta net: a member of the slots is not aligned to 16 bytes"};
-  if (s.window < kWindowTokens || s.window > kDeltaMaxWindow)
-    return Error{Fault::kBug, fmt::format("delta net: a window of {} tokens, not {} to {}", s.window, kWindowTokens,
-                                          kDeltaMaxWindow)};
+  if (s.pending < kPendingTokens || s.pending > kDeltaMaxPending)
+    return Error{Fault::kBug, fmt::format("delta net: {} pending tokens, not {} to {}", s.pending, kPendingTokens,
+                                          kDeltaMaxPending)};
   if (s.ring < kDeltaTaps || (s.ring & (s.ring - 1)) != 0)
     return Error{Fault::kBug,
                  fmt::format("delta net: a ring of {} tokens, not a power of two from {} up", s.ring, kDeltaTaps)};

@@ -5,17 +5,17 @@ namespace {
 
 // Dense tiles of which the last wave wastes least.
 TileChoice choose_dense_tiles(const Product& product, const TileLimits& limits, const cuda::ProductCosts& costs,
-                              bool split, bool room) {
+                              bool sliced, bool room) {
   const Problem& p = product.problem;
   TileChoice best;
   for (const int32_t rows : {32, 64, 128, 192, 256}) {
-    if (rows > limits.most_rows(p, split)) break;
-    TileWork work = tile_work(product, split ? Path::kSplit : Path::kTile, rows, limits);
-    work.added_floats = 0;  // the same for all tiles: prefers_split
+    if (rows > limits.most_rows(p, sliced)) break;
+    TileWork work = tile_work(product, sliced ? Path::kSliced : Path::kTile, rows, limits);
+    work.added_floats = 0;  // the same for all tiles: prefers_sliced
     const int64_t cost = work.cost(costs);
-    if (cost < best.cost) best = {rows, split && limits.deals, cost};
+    if (cost < best.cost) best = {rows, sliced && limits.deals, cost};
     const int64_t row_blocks = blocks_of(p.rows, rows);
-    if (split || !room || !limits.deals || product.row_blocks() * row_blocks < limits.multiprocessors ||
+    if (sliced || !room || !limits.deals || product.row_blocks() * row_blocks < limits.multiprocessors ||
         row_blocks > costs.most_dealt_blocks)
       continue;
     const int64_t dealt = tile_work(product, Path::kDealt, rows, limits).cost(costs);
@@ -37,20 +37,20 @@ bool prefers_tiles(const Product& p, const cuda::ProductCosts& costs) {
 }
 
 // Adding up costs a launch, and the sums' way to memory and back.
-bool prefers_split(const Product& product, const TileLimits& limits, const cuda::ProductCosts& costs) {
-  const SplitRoom room = split_room(product, costs);
+bool prefers_sliced(const Product& product, const TileLimits& limits, const cuda::ProductCosts& costs) {
+  const SlicedRoom room = sliced_room(product, costs);
   const int32_t rows = product.problem.rows;
-  if (!product.room || rows < costs.least_split_rows || rows > room.most_rows) return false;
-  const int64_t adding = room.floats_per_row * rows / costs.split_floats_per_column;
+  if (!product.room || rows < costs.least_sliced_rows || rows > room.most_rows) return false;
+  const int64_t adding = room.floats_per_row * rows / costs.sliced_floats_per_column;
   return choose_dense_tiles(product, limits, costs, true, true).cost + adding <
          choose_dense_tiles(product, limits, costs, false, true).cost;
 }
 
-// Sums of all segments, of four row tiles together.
+// Sums of all K slices, of four row tiles together.
 int64_t apart_floats_per_row(const Problem& p) {
   int64_t rows = 0;
   for (int i = 0; i < p.part_count; ++i) rows += blocks_of(p.part[i].row_tiles, 4) * 4 * kTileRows;
-  return p.segments * rows;
+  return p.k_slices * rows;
 }
 
 }  // namespace
@@ -60,22 +60,22 @@ void Product::add(const PackedWeight& w, Part part) {
   const auto refuse = [&](std::string_view why) { misfit = why; };
   if (w.empty() || w.rows <= 0) return refuse("a part without weight");
   if (w.cols <= 0 || w.cols % 8 != 0) return refuse("columns must be a multiple of 8");
-  if (w.segment_columns() % kTileCols != 0) return refuse("a segment is whole tiles");
+  if (w.k_slice_columns() % kTileCols != 0) return refuse("a K slice is whole tiles");
   if (p.part_count == kMaxParts || (p.part_count == 1 && grouped())) return refuse("too many parts");
-  const int32_t segment_tiles = w.segment_columns() / kTileCols;
+  const int32_t k_slice_tiles = w.k_slice_columns() / kTileCols;
   if (p.part_count == 0) {
     format = w.format;
     p.experts = w.experts;
     p.cols = w.cols;
     p.col_tiles = w.col_tiles();
-    p.segment_tiles = segment_tiles;
-    p.segments = w.segments();
+    p.k_slice_tiles = k_slice_tiles;
+    p.k_slices = w.k_slices();
     p.paired = w.paired;
   }
-  if (w.format != format || w.cols != p.cols || w.paired != p.paired || segment_tiles != p.segment_tiles ||
+  if (w.format != format || w.cols != p.cols || w.paired != p.paired || k_slice_tiles != p.k_slice_tiles ||
       w.experts != p.experts)
     return refuse("parts of different kinds in one launch");
-  if (p.segments > kMaxSegments) return refuse("too many segments");
+  if (p.k_slices > kMaxKSlices) return refuse("too many K slices");
   if (w.paired && part.out != Out::kBf16) return refuse("SwiGLU goes to bf16");
   if (!grouped() && w.experts != 1) return refuse("experts without rows sorted by expert");
   part.weight = reinterpret_cast<const uint8_t*>(w.data);
@@ -94,31 +94,31 @@ int64_t Product::row_blocks() const {
 
 TileWork tile_work(const Product& product, Path path, int32_t rows, const TileLimits& limits) {
   const Problem& p = product.problem;
-  const bool split = path == Path::kSplit, dealt = path == Path::kDealt || (split && limits.deals);
+  const bool sliced = path == Path::kSliced, dealt = path == Path::kDealt || (sliced && limits.deals);
   const int64_t tiles = product.row_blocks() * blocks_of(p.rows, rows);
-  const int64_t units = split ? tiles * p.segments : tiles, each = split ? p.segment_tiles : p.col_tiles;
+  const int64_t units = sliced ? tiles * p.k_slices : tiles, each = sliced ? p.k_slice_tiles : p.col_tiles;
   // Narrow tiles may run two on a multiprocessor even where there are fewer than multiprocessors: the kernel before
   // this one leaves some of these sooner than others.
   const int32_t together = rows <= limits.narrow_rows ? 2 : 1;
-  const int64_t blocks = dealt ? dealt_blocks(tiles, split ? p.segments : 1, limits.multiprocessors, together)
+  const int64_t blocks = dealt ? dealt_blocks(tiles, sliced ? p.k_slices : 1, limits.multiprocessors, together)
                                : std::min<int64_t>(units, int64_t{together} * limits.multiprocessors);
   // Of a block: units, and column tiles.
   const int64_t share = blocks_of(units, blocks),
                 columns = path == Path::kDealt ? blocks_of(tiles * p.col_tiles, blocks) : share * each;
   TileWork work{.columns = together * columns * rows};
   (together == 2 ? work.narrow_pairs : work.column_tiles) = columns;
-  if (split) work.column_tiles += share;  // leaving sums costs about what a column tile does besides
+  if (sliced) work.column_tiles += share;  // leaving sums costs about what a column tile does besides
   if (path == Path::kDealt)
     work.hand_overs = 1;
   else
-    work.tiles = split && limits.deals ? 1 + (share - 1) / p.segments : share;
-  if (split) work.added_floats = apart_floats_per_row(p) * p.rows;
+    work.tiles = sliced && limits.deals ? 1 + (share - 1) / p.k_slices : share;
+  if (sliced) work.added_floats = apart_floats_per_row(p) * p.rows;
   return work;
 }
 
-TileChoice choose_tiles(const Product& p, const TileLimits& limits, const cuda::ProductCosts& costs, bool split,
+TileChoice choose_tiles(const Product& p, const TileLimits& limits, const cuda::ProductCosts& costs, bool sliced,
                         bool room) {
-  if (!p.grouped()) return choose_dense_tiles(p, limits, costs, split, room);
+  if (!p.grouped()) return choose_dense_tiles(p, limits, costs, sliced, room);
   // An expert gets rows / experts on average: small tiles while memory decides, then large ones, which find_block cuts
   // evenly.
   const int64_t mean = p.problem.rows / p.problem.experts;
@@ -130,7 +130,7 @@ TileChoice choose_tiles(const Product& p, const TileLimits& limits, const cuda::
 
 // Streams keep whole rows of x in shared memory, and divide row tiles among warps: with many columns neither goes well.
 // Tiles of bf16 take more than eight rows as fast, and those of 4-bit floats more than 16 if they can be dealt out
-// evenly; other formats are bound by decoding there, and split tiles by their sums' traffic.
+// evenly; other formats are bound by decoding there, and sliced tiles by their sums' traffic.
 bool prefers_sweep(const Product& p, const TileLimits& limits, const cuda::ProductCosts& costs) {
   const Problem& k = p.problem;
   if (p.grouped()) return false;
@@ -142,17 +142,18 @@ bool prefers_sweep(const Product& p, const TileLimits& limits, const cuda::Produ
 }
 
 Path choose_but_sweep(const Product& p, const TileLimits& limits, const cuda::ProductCosts& costs) {
-  if (prefers_split(p, limits, costs)) return Path::kSplit;
+  if (prefers_sliced(p, limits, costs)) return Path::kSliced;
   if (!prefers_tiles(p, costs)) return Path::kStream;
   return choose_tiles(p, limits, costs, false, p.room).dealt ? Path::kDealt : Path::kTile;
 }
 
-SplitRoom split_room(const Product& product, const cuda::ProductCosts& costs) {
+SlicedRoom sliced_room(const Product& product, const cuda::ProductCosts& costs) {
   const Problem& p = product.problem;
-  if (product.grouped() || p.paired || p.segments < 2 || product.row_blocks() > costs.most_split_row_blocks) return {};
-  SplitRoom room;
+  if (product.grouped() || p.paired || p.k_slices < 2 || product.row_blocks() > costs.most_sliced_row_blocks) return {};
+  SlicedRoom room;
   room.floats_per_row = apart_floats_per_row(p);
-  room.most_rows = static_cast<int32_t>(std::min(costs.most_split_rows, costs.most_split_floats / room.floats_per_row));
+  room.most_rows =
+      static_cast<int32_t>(std::min(costs.most_sliced_rows, costs.most_sliced_floats / room.floats_per_row));
   return room;
 }
 

@@ -29,16 +29,16 @@ struct Product {
   TileFormat format = TileFormat::kBf16;  // of all parts
   Path path = Path::kAuto;
   int32_t tile_rows = 0;  // tiles: rows of x in one, 0 for choosing; for tests and measuring
-  // Stores the sum of each segment, [segments][rows] rows of y, instead of adding them up: for weights with few rows
+  // Stores the sum of each K slice, [K slices][rows] rows of y, instead of adding them up: for weights with few rows
   // (routers), whose reader adds them, in ascending order, to the bits that it would find otherwise. Dense, one part,
-  // no scale or bias, Out::kF32; a kernel of its own (segments.cuh), whatever the path.
-  bool split = false;
-  // Whether the launch has room for sums; without, kAuto neither splits nor deals out.
+  // no scale or bias, Out::kF32; a kernel of its own (k_slices.cuh), whatever the path.
+  bool apart = false;
+  // Whether the launch has room for sums; without, kAuto neither slices nor deals out.
   bool room = false;
-  float* sums = nullptr;    // device: split_floats() of room, aligned to 256 bytes, where there is any
+  float* sums = nullptr;    // device: sliced_floats() of room, aligned to 256 bytes, where there is any
   std::string_view misfit;  // why add() refused a part; empty: it did not
 
-  // A matrix, all of the same format, columns, segments, experts and pairedness, and no more than kMaxParts of them;
+  // A matrix, all of the same format, columns, K slices, experts and pairedness, and no more than kMaxParts of them;
   // exactly one if rows are sorted by expert.
   void add(const PackedWeight& weight, Part part);
 
@@ -47,15 +47,15 @@ struct Product {
   int64_t row_blocks() const;
 };
 
-// How many rows of x a tile of a format can have on a card: with totals of several segments in registers, and without.
+// How many rows of x a tile of a format can have on a card: with totals of several K slices in registers, and without.
 struct TileLimits {
   int multiprocessors = 0;
   int32_t with_totals = 0, without = 0;
   bool deals = false;       // work can be dealt out evenly
   int32_t narrow_rows = 0;  // tiles of up to so many rows of x run two at a time on a multiprocessor
 
-  int32_t most_rows(const Problem& p, bool split) const {
-    return p.segments > 1 && (!split || deals) ? with_totals : without;
+  int32_t most_rows(const Problem& p, bool sliced) const {
+    return p.k_slices > 1 && (!sliced || deals) ? with_totals : without;
   }
 };
 
@@ -66,15 +66,15 @@ struct TileWork {
   int64_t narrow_pairs = 0;  // narrow_overhead: of column tiles
   int64_t tiles = 0;         // tile_overhead
   int64_t hand_overs = 0;    // hand_over
-  int64_t added_floats = 0;  // split_floats_per_column
+  int64_t added_floats = 0;  // sliced_floats_per_column
 
   // In columns' time.
   int64_t cost(const cuda::ProductCosts& c) const {
     return columns + column_tiles * c.column_overhead + narrow_pairs * c.narrow_overhead + tiles * c.tile_overhead +
-           hand_overs * c.hand_over + added_floats / c.split_floats_per_column;
+           hand_overs * c.hand_over + added_floats / c.sliced_floats_per_column;
   }
 };
-// Of a dense product by kTile, kDealt or kSplit.
+// Of a dense product by kTile, kDealt or kSliced.
 TileWork tile_work(const Product& p, Path path, int32_t rows, const TileLimits& limits);
 
 struct TileChoice {
@@ -82,8 +82,8 @@ struct TileChoice {
   bool dealt = false;
   int64_t cost = INT64_MAX;  // in columns' time (ProductCosts::column_ns)
 };
-// `split`: each segment in tiles of its own. `room`: for sums.
-TileChoice choose_tiles(const Product& p, const TileLimits& limits, const cuda::ProductCosts& costs, bool split,
+// `sliced`: each K slice in tiles of its own. `room`: for sums.
+TileChoice choose_tiles(const Product& p, const TileLimits& limits, const cuda::ProductCosts& costs, bool sliced,
                         bool room);
 
 // Whether a sweep is to be faster than the others, if there is one.
@@ -96,11 +96,11 @@ Path choose_path(const Product& p, const TileLimits& limits, const cuda::Product
   return choose_but_sweep(p, limits, costs);
 }
 
-// Products of few row tiles over many columns: their segments may be tiles of their own.
-struct SplitRoom {
+// Products of few row tiles over many columns: their K slices may be tiles of their own.
+struct SlicedRoom {
   int64_t floats_per_row = 0;  // of x
-  int32_t most_rows = 0;       // that may be split; 0: none
+  int32_t most_rows = 0;       // that may be sliced; 0: none
 };
-SplitRoom split_room(const Product& p, const cuda::ProductCosts& costs);
+SlicedRoom sliced_room(const Product& p, const cuda::ProductCosts& costs);
 
 }  // namespace quire::gemm

@@ -4,9 +4,9 @@
 #include <algorithm>
 
 #include "ops/gemm/cuda/choose.h"
+#include "ops/gemm/cuda/k_slices.cuh"
 #include "ops/gemm/cuda/launch.h"
 #include "ops/gemm/cuda/problem.cuh"
-#include "ops/gemm/cuda/segments.cuh"
 #include "ops/gemm/cuda/stream_plan.cuh"
 #include "ops/gemm/cuda/sweep_plan.cuh"
 #include "ops/gemm/cuda/tile.cuh"
@@ -28,9 +28,9 @@ std::string_view misfit_of(const Product& p) {
   for (int i = 0; i < k.part_count; ++i)
     if (k.part[i].y == nullptr) return "a part without output";
   if (k.x_stride % 8 != 0 || reinterpret_cast<uintptr_t>(k.x) % 16 != 0) return "rows of x must be aligned to 16 bytes";
-  if (p.split && (p.grouped() || k.part_count != 1 || k.paired || k.part[0].out != Out::kF32 ||
+  if (p.apart && (p.grouped() || k.part_count != 1 || k.paired || k.part[0].out != Out::kF32 ||
                   k.part[0].scale != nullptr || k.part[0].bias != nullptr))
-    return "segments apart are a matter of one plain weight";
+    return "K slices apart are a matter of one plain weight";
   return {};
 }
 
@@ -60,7 +60,7 @@ bool can_sweep(const Product& p, const cuda::DeviceLimits& device, bool forced) 
 
 // Rows of x of the widest tile that may be handed over; 0 where that is none.
 int32_t dealt_width(const Product& p, const cuda::DeviceLimits& device) {
-  if (!device.wgmma || p.grouped() || p.split) return 0;
+  if (!device.wgmma || p.grouped() || p.apart) return 0;
   const int32_t rows = p.problem.rows;
   const bool forced = p.path == Path::kDealt;
   if (!forced && p.row_blocks() * ((rows + 31) / 32) < device.multiprocessors) return 0;
@@ -75,7 +75,7 @@ Path choose(const Product& p, const cuda::DeviceLimits& device) {
 
 template <TileFormat F>
 bool fits(const Product& p, const cuda::DeviceLimits& device) {
-  if (p.split) return plan_segments(p.problem, Decoder<F>::kTileBytes, 4, device.shared_bytes).has_value();
+  if (p.apart) return plan_k_slices(p.problem, Decoder<F>::kTileBytes, 4, device.shared_bytes).has_value();
   switch (p.path) {
     case Path::kAuto:
       return true;
@@ -88,8 +88,8 @@ bool fits(const Product& p, const cuda::DeviceLimits& device) {
       return can_sweep<F>(p, device, true);
     case Path::kTile:
       return p.problem.x_rows == nullptr;
-    case Path::kSplit:
-      return p.problem.rows <= split_room(p, cuda::card_costs(device).product).most_rows;
+    case Path::kSliced:
+      return p.problem.rows <= sliced_room(p, cuda::card_costs(device).product).most_rows;
     case Path::kDealt:
       return device.wgmma && !p.grouped();
   }
@@ -98,20 +98,20 @@ bool fits(const Product& p, const cuda::DeviceLimits& device) {
 
 template <TileFormat F>
 Status launch_tiles(cudaStream_t stream, const Problem& p, const LaunchChoice& choice) {
-  const bool totals = p.segments > 1 && !choice.split;
+  const bool totals = p.k_slices > 1 && !choice.sliced;
   if (!choice.device.wgmma)
     return totals ? launch_mma_tiles<F, true>(stream, p, choice) : launch_mma_tiles<F, false>(stream, p, choice);
-  if (choice.split) return launch_wgmma_tiles<F, TileSums::kApart>(stream, p, choice);
+  if (choice.sliced) return launch_wgmma_tiles<F, TileSums::kApart>(stream, p, choice);
   return totals ? launch_wgmma_tiles<F, TileSums::kTotals>(stream, p, choice)
                 : launch_wgmma_tiles<F, TileSums::kOne>(stream, p, choice);
 }
 
 template <TileFormat F>
 Status launch(cudaStream_t stream, Product p, const cuda::DeviceLimits& device) {
-  if (!p.split && p.path == Path::kAuto) p.path = choose<F>(p, device);
+  if (!p.apart && p.path == Path::kAuto) p.path = choose<F>(p, device);
   if (p.path == Path::kDealt && !device.wgmma) p.path = Path::kTile;
   if (!fits<F>(p, device)) return misfit("what was chosen does not take it");
-  if (p.split) return launch_segments<F>(stream, p.problem, device);
+  if (p.apart) return launch_k_slices<F>(stream, p.problem, device);
   LaunchChoice choice;
   choice.device = device;
   choice.block_rows = unit_rows(p);
@@ -122,16 +122,16 @@ Status launch(cudaStream_t stream, Product p, const cuda::DeviceLimits& device) 
     return launched ? Status{} : misfit("no product for a sweep");
   }
   const TileLimits limits = tile_limits<F>(device);
-  const bool split = p.path == Path::kSplit, room = p.room && p.path == Path::kDealt;
-  choice.dealt = split ? limits.deals : room;
-  choice.block_rows = p.tile_rows != 0 ? std::min(p.tile_rows, limits.most_rows(p.problem, split))
-                                       : choose_tiles(p, limits, cuda::card_costs(device).product, split, room).rows;
-  if ((split || room) && p.sums == nullptr) return misfit("no room for sums");
-  choice.split = split;
+  const bool sliced = p.path == Path::kSliced, room = p.room && p.path == Path::kDealt;
+  choice.dealt = sliced ? limits.deals : room;
+  choice.block_rows = p.tile_rows != 0 ? std::min(p.tile_rows, limits.most_rows(p.problem, sliced))
+                                       : choose_tiles(p, limits, cuda::card_costs(device).product, sliced, room).rows;
+  if ((sliced || room) && p.sums == nullptr) return misfit("no room for sums");
+  choice.sliced = sliced;
   choice.sums = p.sums;
   QUIRE_CHECKED(launch_tiles<F>(stream, p.problem, choice));
-  if (!split) return {};
-  return launch_add_segments(stream, p.problem, apart_sums(p.problem, p.sums), tile_unit(p.format));
+  if (!sliced) return {};
+  return launch_add_k_slices(stream, p.problem, apart_sums(p.problem, p.sums), tile_unit(p.format));
 }
 
 }  // namespace
@@ -153,8 +153,8 @@ bool can_sweep(const Product& p, const cuda::DeviceLimits& device) {
   return with_format(p.format, [&]<TileFormat F>() { return can_sweep<F>(p, device, false); });
 }
 
-int64_t split_floats(const Product& p, const cuda::DeviceLimits& device) {
-  const SplitRoom room = split_room(p, cuda::card_costs(device).product);
+int64_t sliced_floats(const Product& p, const cuda::DeviceLimits& device) {
+  const SlicedRoom room = sliced_room(p, cuda::card_costs(device).product);
   const int64_t apart = room.floats_per_row * blocks_of(std::min(room.most_rows, p.problem.rows), 8) * 8;
   const int32_t width = dealt_width(p, device);
   return width == 0 ? apart : std::max(apart, hand_over_floats(device.multiprocessors, width));

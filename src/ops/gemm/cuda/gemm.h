@@ -2,8 +2,8 @@
 //
 //   y[i] = epilogue(scale[e] * W[e] x[i])
 //
-// The sum over K is float32 accumulators of one segment each (PackedWeight::segment_columns), walked in ascending steps
-// of 16 columns by tensor cores, and segments added in ascending order in float32: the same in every kernel here, so a
+// The sum over K is float32 accumulators of one K slice each (PackedWeight::k_slice_columns), walked in ascending steps
+// of 16 columns by tensor cores, and K slices added in ascending order in float32: the same in every kernel here, so a
 // row's bits depend on that row alone. Then, each rounded once: times the scale, plus bias, plus the residual.
 #pragma once
 
@@ -28,8 +28,8 @@ bool can_sweep(const Product& p, const cuda::DeviceLimits& device);
 // Whether the product can be computed by p.path. K must be a multiple of 8, and rows of x aligned.
 bool takes(const Product& p, const cuda::DeviceLimits& device);
 
-// What `sums` must have room for, in floats: never less for more rows. 0 where neither splitting nor dealing out helps.
-int64_t split_floats(const Product& p, const cuda::DeviceLimits& device);
+// What `sums` must have room for, in floats: never less for more rows. 0 where neither slicing nor dealing out helps.
+int64_t sliced_floats(const Product& p, const cuda::DeviceLimits& device);
 
 // Enqueues; allocates nothing, waits for nothing. Fault::kBug for what takes() refuses.
 Status launch_gemm(cudaStream_t stream, const Product& p);

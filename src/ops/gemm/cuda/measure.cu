@@ -94,9 +94,9 @@ class Bench {
     QUIRE_TRY(offsets_, Memory::create(Memory::Where::kDevice, (shape_.experts + 1) * 4, "offsets of experts"));
     int64_t floats = 0;
     for (const Path path : {Path::kAuto, Path::kDealt})
-      floats = std::max(floats, split_floats(product(0, most_rows, path), device_));
+      floats = std::max(floats, sliced_floats(product(0, most_rows, path), device_));
     for (const int32_t rows : tuned_rows(shape_))
-      floats = std::max(floats, split_floats(product(0, rows, Path::kAuto), device_));
+      floats = std::max(floats, sliced_floats(product(0, rows, Path::kAuto), device_));
     QUIRE_TRY(sums_, Memory::create(Memory::Where::kDevice, std::max<int64_t>(floats, 64) * 4, "sums to measure with"));
     QUIRE_CHECKED(stream_.create());
     QUIRE_CHECKED(begin_.create());
@@ -169,8 +169,8 @@ class Bench {
     };
     if (shape_.experts == 1 && rows <= 128) offer(Path::kStream, 0);
     if (shape_.experts == 1 && can_sweep(c.product, device_)) offer(Path::kSweep, 0);
-    for (const Path path : {Path::kTile, Path::kDealt, Path::kSplit}) {
-      const int32_t most = c.limits.most_rows(c.product.problem, path == Path::kSplit);
+    for (const Path path : {Path::kTile, Path::kDealt, Path::kSliced}) {
+      const int32_t most = c.limits.most_rows(c.product.problem, path == Path::kSliced);
       for (const int32_t tile_rows : {32, 64, 128, 192, 256}) {
         if (tile_rows > most) break;
         const int64_t tiles = c.product.row_blocks() * ((rows + tile_rows - 1) / tile_rows);

@@ -30,7 +30,7 @@ enum class TileFormat : uint8_t {
 };
 
 inline constexpr int kTileRows = 16, kTileCols = 64;
-inline constexpr int kMaxSegments = 64;
+inline constexpr int kMaxKSlices = 64;
 
 constexpr int tile_bytes(TileFormat f) {
   switch (f) {
@@ -90,13 +90,13 @@ constexpr TileFormat tile_format(DType t) {
   }
 }
 
-// Columns that one float32 accumulator adds up, a multiple of 64: segments are added in ascending order by every
+// Columns that one float32 accumulator adds up, a multiple of 64: K slices are added in ascending order by every
 // kernel, so this is what the bits of a product depend on. It follows from the weight's shape alone. Weights with
 // many rows keep all multiprocessors busy without cutting K; the others are cut fine, for one token's sake.
-constexpr int segment_cols(int64_t row_tiles, int64_t cols) {
-  int64_t segment = row_tiles >= 512 ? 2048 : row_tiles > 32 ? 512 : 256;
-  while (segment * kMaxSegments < cols) segment *= 2;
-  return static_cast<int>(segment);
+constexpr int k_slice_cols(int64_t row_tiles, int64_t cols) {
+  int64_t k_slice = row_tiles >= 512 ? 2048 : row_tiles > 32 ? 512 : 256;
+  while (k_slice * kMaxKSlices < cols) k_slice *= 2;
+  return static_cast<int>(k_slice);
 }
 
 // A packed weight in device memory. y = scale[e] * W[e] x.
@@ -107,7 +107,7 @@ struct PackedWeight {
   int32_t rows = 0;                 // outputs: of one expert, and of one of the two matrices if paired
   int32_t cols = 0;                 // inputs
   int32_t experts = 1;
-  int32_t segment = 0;  // columns a segment; 0: segment_cols() of all experts' tiles
+  int32_t k_slice = 0;  // columns a K slice; 0: k_slice_cols() of all experts' tiles
 
   constexpr int32_t row_tiles() const { return paired ? (rows + 7) / 8 : (rows + 15) / 16; }
   constexpr int32_t col_tiles() const { return (cols + kTileCols - 1) / kTileCols; }
@@ -115,10 +115,10 @@ struct PackedWeight {
     return static_cast<int64_t>(row_tiles()) * col_tiles() * tile_bytes(format);
   }
   constexpr int64_t bytes() const { return expert_bytes() * experts; }
-  constexpr int32_t segment_columns() const {
-    return segment != 0 ? segment : segment_cols(static_cast<int64_t>(row_tiles()) * experts, cols);
+  constexpr int32_t k_slice_columns() const {
+    return k_slice != 0 ? k_slice : k_slice_cols(static_cast<int64_t>(row_tiles()) * experts, cols);
   }
-  constexpr int32_t segments() const { return (cols + segment_columns() - 1) / segment_columns(); }
+  constexpr int32_t k_slices() const { return (cols + k_slice_columns() - 1) / k_slice_columns(); }
   constexpr bool empty() const { return data == nullptr; }
 };
 

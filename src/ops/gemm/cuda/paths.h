@@ -13,7 +13,7 @@ enum class Path : uint8_t {
   kStream,  // mma.sync, a warp for 16 rows: few rows of tokens
   kSweep,   // also mma.sync: up to 32 rows, dense weights with many columns
   kTile,    // wgmma where the code is for sm_90a, else mma.sync
-  kSplit,   // the same with tiles of one segment each, whose sums another kernel adds: weights with few rows
+  kSliced,  // the same with tiles of one K slice each, whose sums another kernel adds: weights with few rows
   kDealt,   // tiles whose columns are dealt out evenly to all multiprocessors; kTile where there is no wgmma
 };
 
@@ -22,9 +22,9 @@ template <class Args, template <Path> class K>
 inline constexpr std::array<Kernel<Args>, 7> kFamilies = {{
     {"cuda_sweep", K<Path::kSweep>::fits, K<Path::kSweep>::launch, GpuLevel::kMma, K<Path::kSweep>::prefers,
      "up to 32 rows of x"},
-    {"cuda_split_wgmma", K<Path::kSplit>::fits, K<Path::kSplit>::launch, GpuLevel::kWgmma, K<Path::kSplit>::prefers,
+    {"cuda_sliced_wgmma", K<Path::kSliced>::fits, K<Path::kSliced>::launch, GpuLevel::kWgmma, K<Path::kSliced>::prefers,
      "weights of few rows and many columns, up to 512 rows of x"},
-    {"cuda_split_mma", K<Path::kSplit>::fits, K<Path::kSplit>::launch, GpuLevel::kNoWgmma, K<Path::kSplit>::prefers,
+    {"cuda_sliced_mma", K<Path::kSliced>::fits, K<Path::kSliced>::launch, GpuLevel::kNoWgmma, K<Path::kSliced>::prefers,
      "weights of few rows and many columns, up to 512 rows of x"},
     {"cuda_dealt", K<Path::kDealt>::fits, K<Path::kDealt>::launch, GpuLevel::kWgmma, K<Path::kDealt>::prefers,
      "compute capability 9.0"},

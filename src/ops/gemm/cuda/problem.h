@@ -52,18 +52,18 @@ struct Problem {
   int32_t part_count = 0, experts = 0;
   int32_t rows = 0;       // dense: of x and y. Sorted by expert: bound on offsets[experts], for choosing tiles only
   int32_t most_rows = 0;  // no expert has more
-  int32_t cols = 0, col_tiles = 0, segment_tiles = 0, segments = 0;
+  int32_t cols = 0, col_tiles = 0, k_slice_tiles = 0, k_slices = 0;
   int32_t all_row_tiles = 0;  // of all parts
   bool paired = false;
   GateActivation activation = GateActivation::kSilu;  // paired
 };
 
 // Blocks of threads among which fewer than 2^31 units are dealt out: `together` on each multiprocessor where there is
-// work enough. Without splits no share is less than a whole tile, so that a tile is cut once at most.
-constexpr int32_t dealt_blocks(int64_t tiles, int32_t splits, int32_t multiprocessors, int32_t together) {
-  const int64_t most = splits > 1 ? tiles * splits : tiles;
+// work enough. Where K is not sliced no share is less than a whole tile, so that a tile is cut once at most.
+constexpr int32_t dealt_blocks(int64_t tiles, int32_t k_slices, int32_t multiprocessors, int32_t together) {
+  const int64_t most = k_slices > 1 ? tiles * k_slices : tiles;
   if (most >= int64_t{together} * multiprocessors) return together * multiprocessors;
-  if (splits > 1) return static_cast<int32_t>(most);
+  if (k_slices > 1) return static_cast<int32_t>(most);
   if (most >= multiprocessors) return multiprocessors;
   return static_cast<int32_t>(tiles * 2 / 3 > 0 ? tiles * 2 / 3 : 1);
 }

@@ -2,7 +2,7 @@
 // mma.m16n8k16 with the tokens as its eight columns. Warps wait for nobody but their own copies.
 //
 // A unit of work is a row tile (16 rows of a weight, all of K) times a block of at most 8 kGroups rows of x. If K has
-// several segments, up to eight warps (a team) share a unit, each with its own segments, and one of them adds them up
+// several K slices, up to eight warps (a team) share a unit, each with its own K slices, and one of them adds them up
 // in order. Units are numbered through, block of rows by block of rows, and every thread block takes equally many that
 // follow each other, its teams one each at a time. A block's rows of x lie in shared memory, whole, and the next
 // block's are fetched meanwhile; where they do not fit they come through the rings, with the weights.
@@ -17,7 +17,7 @@ namespace quire::gemm {
 struct StreamPlan {
   int32_t warps;        // of a block
   int32_t team;         // warps that share a unit: a power of two that divides `warps`
-  int32_t chunk_tiles;  // column tiles of a stage: a power of two that divides the segment
+  int32_t chunk_tiles;  // column tiles of a stage: a power of two that divides the K slice
   int32_t x_rows;       // rows of x that a buffer, or a stage, has room for
   int32_t x_pitch;  // bytes from one to the next: 16 more than a multiple of 128, so that ldmatrix meets no bank twice
   int32_t x_buffers;  // of whole rows: 2, 1 if there is one block of rows, 0: through the rings
@@ -59,7 +59,7 @@ struct StreamPlace {
 // What is copied next.
 struct StreamWalk {
   StreamPlace at;
-  int32_t segment, tile, end;  // column tiles [tile, end) of the segment are left
+  int32_t k_slice, tile, end;  // column tiles [tile, end) of the K slice are left
   const uint8_t* weight;       // the unit's first tile
 };
 
@@ -85,7 +85,7 @@ class StreamWarp {
     ring_ = shared_address(shared) + warp_ * kStages * plan.stage_bytes;
     x_ = shared_address(shared) + plan.x_at;
     sums_ =
-        reinterpret_cast<float*>(shared + plan.sums_at) + static_cast<int64_t>(team_) * 2 * p_.segments * (16 * kBlock);
+        reinterpret_cast<float*>(shared + plan.sums_at) + static_cast<int64_t>(team_) * 2 * p_.k_slices * (16 * kBlock);
     barriers_ = shared_address(shared) + plan.barriers_at;
     load_.at = first_place();
     settle();
@@ -126,10 +126,10 @@ class StreamWarp {
       go_to_rows(at.row_block - range_.row_block(range_.first));
       const uint32_t x = x_ + (turn & 1) * plan_.x_rows * plan_.x_pitch;
       const Results results = results_of(at);
-      for (int32_t segment = member_; segment < p_.segments; segment += plan_.team) {
+      for (int32_t k_slice = member_; k_slice < p_.k_slices; k_slice += plan_.team) {
         products_.clear();
-        const int32_t end = min((segment + 1) * p_.segment_tiles, p_.col_tiles);
-        for (int32_t tile = segment * p_.segment_tiles; tile < end; tile += plan_.chunk_tiles) {
+        const int32_t end = min((k_slice + 1) * p_.k_slice_tiles, p_.col_tiles);
+        for (int32_t tile = k_slice * p_.k_slice_tiles; tile < end; tile += plan_.chunk_tiles) {
           barrier_wait(full(stage), phase);
           __syncwarp();
           // The stage that was multiplied before this one is free: all lanes have passed the barrier above.
@@ -142,7 +142,7 @@ class StreamWarp {
           products_.multiply(weights, plan_.x_buffers > 0 ? x + tile * 128 : own, tiles);
           if (++stage == kStages) stage = 0, phase ^= 1u;
         }
-        if (p_.segments > 1) products_.put(sums(unit_turn, segment));
+        if (p_.k_slices > 1) products_.put(sums(unit_turn, k_slice));
       }
       finish(results, unit_turn++);
     }
@@ -212,24 +212,24 @@ class StreamWarp {
 
   // ---- This warp's ring
 
-  // At the unit's first segment.
+  // At the unit's first K slice.
   __device__ void settle() {
     if (load_.at.unit >= range_.end) return;
     int32_t row_tile;
     const Part& part = part_of(load_.at, &row_tile);
     load_.weight = part.weight + load_.at.rows.expert * part.expert_bytes +
                    static_cast<int64_t>(row_tile) * p_.col_tiles * D::kTileBytes;
-    begin_segment(member_);
+    begin_k_slice(member_);
   }
-  __device__ void begin_segment(int32_t segment) {
-    load_.segment = segment;
-    load_.tile = segment * p_.segment_tiles;
-    load_.end = min(load_.tile + p_.segment_tiles, p_.col_tiles);
+  __device__ void begin_k_slice(int32_t k_slice) {
+    load_.k_slice = k_slice;
+    load_.tile = k_slice * p_.k_slice_tiles;
+    load_.end = min(load_.tile + p_.k_slice_tiles, p_.col_tiles);
   }
   __device__ void advance() {
     load_.tile += plan_.chunk_tiles;
     if (load_.tile < load_.end) return;
-    if (load_.segment + plan_.team < p_.segments) return begin_segment(load_.segment + plan_.team);
+    if (load_.k_slice + plan_.team < p_.k_slices) return begin_k_slice(load_.k_slice + plan_.team);
     move(load_.at);
     settle();
   }
@@ -267,9 +267,9 @@ class StreamWarp {
     __syncwarp();
   }
 
-  // Sums of a unit's segments, two units deep: while one member adds up a unit the others are at the next.
-  __device__ float* sums(int turn, int segment) const {
-    return sums_ + (static_cast<int64_t>(turn & 1) * p_.segments + segment) * (16 * kBlock);
+  // Sums of a unit's K slices, two units deep: while one member adds up a unit the others are at the next.
+  __device__ float* sums(int turn, int k_slice) const {
+    return sums_ + (static_cast<int64_t>(turn & 1) * p_.k_slices + k_slice) * (16 * kBlock);
   }
 
   // Where a unit's sums go, and what becomes of them: asked for before they are multiplied, so that nothing is waited
@@ -294,11 +294,11 @@ class StreamWarp {
   }
 
   __device__ void finish(const Results& r, int turn) {
-    if (p_.segments > 1) {
+    if (p_.k_slices > 1) {
       asm volatile("bar.sync %0, %1;" : : "r"(team_ + 1), "r"(plan_.team * 32) : "memory");
       if (turn % plan_.team != member_) return;
       products_.get(sums(turn, 0));
-      for (int s = 1; s < p_.segments; ++s) products_.add(sums(turn, s));
+      for (int s = 1; s < p_.k_slices; ++s) products_.add(sums(turn, s));
     }
 #pragma unroll
     for (int i = 0; i < 2 * kGroups; ++i)

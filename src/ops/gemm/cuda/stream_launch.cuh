@@ -24,7 +24,7 @@ Status launch_stream(cudaStream_t stream, const Problem& p, const LaunchChoice& 
   if (choice.block_rows == 32) {
     const auto plan = plan_stream(p, choice, D::kTileBytes, kStreamThreads<D> / 32);
     if (plan.ok()) return launch_stream_plan<D, 4>(stream, p, choice, *plan);
-    fitting.block_rows = 8;  // the sums of many segments take less room
+    fitting.block_rows = 8;  // the sums of many K slices take less room
   }
   QUIRE_TRY(const StreamPlan plan, plan_stream(p, fitting, D::kTileBytes, kStreamThreads<D> / 32));
   return launch_stream_plan<D, 1>(stream, p, fitting, plan);

@@ -33,12 +33,12 @@ inline Result<StreamPlan> plan_stream(const Problem& p, const LaunchChoice& choi
   for (const bool resident : {true, false}) {
     if (resident && x_bytes > most_resident(choice.device)) continue;
     int team = 1;
-    while (team < most_warps && team * 2 <= p.segments) team *= 2;
+    while (team < most_warps && team * 2 <= p.k_slices) team *= 2;
     // Fewer warps have longer stages: no more than find work.
     const auto busy = static_cast<int>(std::clamp<int64_t>(each * team, std::min(4, most_warps), most_warps));
     for (plan.warps = busy / team * team; plan.warps >= 1; plan.warps /= 2) {
       for (plan.team = team; plan.warps % plan.team != 0;) plan.team /= 2;
-      const int sum_bytes = p.segments == 1 ? 0 : plan.warps / plan.team * 2 * p.segments * 16 * choice.block_rows * 4;
+      const int sum_bytes = p.k_slices == 1 ? 0 : plan.warps / plan.team * 2 * p.k_slices * 16 * choice.block_rows * 4;
       const int barriers = stream_barrier_bytes(plan.warps);
       const int64_t rings =
           choice.device.shared_bytes - table_bytes - sum_bytes - barriers - (resident ? x_bytes : 0) - 64;
@@ -48,7 +48,7 @@ inline Result<StreamPlan> plan_stream(const Problem& p, const LaunchChoice& choi
       const auto fits = [&](int tiles) { return int64_t{plan.warps} * kStages * stage(tiles) <= rings; };
       if (!fits(1)) continue;
       plan.chunk_tiles = 8;
-      while (plan.chunk_tiles > 1 && (!fits(plan.chunk_tiles) || p.segment_tiles % plan.chunk_tiles != 0))
+      while (plan.chunk_tiles > 1 && (!fits(plan.chunk_tiles) || p.k_slice_tiles % plan.chunk_tiles != 0))
         plan.chunk_tiles /= 2;
       plan.x_buffers = resident ? buffers : 0;
       plan.x_pitch = pitch(resident ? p.col_tiles : plan.chunk_tiles);
@@ -61,8 +61,8 @@ inline Result<StreamPlan> plan_stream(const Problem& p, const LaunchChoice& choi
       return plan;
     }
   }
-  return Error{Fault::kBug, fmt::format("a product with {} segments and {} experts does not fit shared memory",
-                                        p.segments, p.experts)};
+  return Error{Fault::kBug, fmt::format("a product with {} K slices and {} experts does not fit shared memory",
+                                        p.k_slices, p.experts)};
 }
 
 }  // namespace quire::gemm

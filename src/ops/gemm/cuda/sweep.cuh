@@ -1,11 +1,11 @@
 // Few rows of tokens, dense weights with many columns: a block of threads sweeps over the columns. As in stream.cuh
 // each warp has a ring of weights of its own and multiplies by mma.m16n8k16; but K is cut into pieces (512 columns, or
-// a segment if that is shorter), and warps take pieces of row tiles in turn, all row tiles' first pieces before any
+// a K slice if that is shorter), and warps take pieces of row tiles in turn, all row tiles' first pieces before any
 // second one. So work is dealt out in small equal parts, and shared memory holds the columns of x that are being
 // multiplied, not whole rows.
 //
 // A row tile's sum goes from the warp that multiplied one piece to that which multiplies the next, through shared
-// memory, as the float32 numbers that it is: the bits are those of one warp that does it all. Segments are added in
+// memory, as the float32 numbers that it is: the bits are those of one warp that does it all. K slices are added in
 // ascending order.
 //
 // One more warp fetches the pieces of x, in the order of the sweep, for all.
@@ -19,7 +19,7 @@ namespace quire::gemm {
 
 struct SweepPlan {
   int32_t warps;        // that multiply
-  int32_t piece_tiles;  // column tiles of a piece: a power of two that divides the segment
+  int32_t piece_tiles;  // column tiles of a piece: a power of two that divides the K slice
   int32_t chunk_tiles;  // of a stage of a ring: a power of two that divides the piece
   int32_t pieces;       // of K
   int32_t group;        // row tiles that a block has under way; when they are done it begins the next
@@ -225,22 +225,22 @@ class SweepWarp {
     __syncwarp();
     if (lane_ == 0) asm volatile("st.release.cta.shared.u32 [%0], %1;" : : "r"(done_ + 4 * at), "r"(slices) : "memory");
   }
-  __device__ int32_t pieces_of_segment() const { return p_.segment_tiles / plan_.piece_tiles; }
+  __device__ int32_t pieces_of_k_slice() const { return p_.k_slice_tiles / plan_.piece_tiles; }
 
   __device__ void begin_piece(const SweepPlace& at) {
-    if (at.piece % pieces_of_segment() == 0) return products_.clear();
+    if (at.piece % pieces_of_k_slice() == 0) return products_.clear();
     wait_until_done(at.at, at.slice);
     products_.get(sums_ + at.at * Products::kSumFloats);
   }
   __device__ void end_piece(const SweepPlace& at) {
-    if (at.piece % pieces_of_segment() == 0) wait_until_done(at.at, at.slice);
+    if (at.piece % pieces_of_k_slice() == 0) wait_until_done(at.at, at.slice);
     const bool last = at.piece + 1 == plan_.pieces;
-    if (!last && (at.piece + 1) % pieces_of_segment() != 0) {
+    if (!last && (at.piece + 1) % pieces_of_k_slice() != 0) {
       products_.put(sums_ + at.at * Products::kSumFloats);
       return now_done(at.at, at.slice + 1);
     }
     float* const total = totals_ + at.at * Products::kSumFloats;
-    if (at.piece >= pieces_of_segment()) products_.add(total);
+    if (at.piece >= pieces_of_k_slice()) products_.add(total);
     if (!last) products_.put(total);
     now_done(at.at, at.slice + 1);
     if (last) store(at.first + at.at);

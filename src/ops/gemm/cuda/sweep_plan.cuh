@@ -19,8 +19,8 @@ inline void lay_out(SweepPlan& plan, const Problem& p, int tile_bytes, int block
   plan.stage_bytes = plan.chunk_tiles * tile_bytes;
   plan.x_at = plan.warps * kSweepStages * plan.stage_bytes;
   plan.sums_at = plan.x_at + plan.x_slots * plan.slot_bytes;
-  plan.totals_at = plan.sums_at + (p.segment_tiles > plan.piece_tiles ? sum_bytes : 0);
-  plan.barriers_at = plan.totals_at + (p.segments > 1 ? sum_bytes : 0);
+  plan.totals_at = plan.sums_at + (p.k_slice_tiles > plan.piece_tiles ? sum_bytes : 0);
+  plan.barriers_at = plan.totals_at + (p.k_slices > 1 ? sum_bytes : 0);
   plan.done_at = plan.barriers_at + sweep_barrier_bytes(plan.warps, plan.x_slots);
   plan.shared_bytes = plan.done_at + plan.group * 4;
 }
@@ -34,8 +34,8 @@ inline std::optional<SweepPlan> plan_sweep(const Problem& p, const LaunchChoice&
   SweepPlan plan{};
   for (plan.warps = most_warps; plan.warps >= (choice.forced ? 1 : most_warps); plan.warps /= 2)
     for (plan.piece_tiles = 8; plan.piece_tiles >= (choice.forced ? 1 : 4); plan.piece_tiles /= 2) {
-      if (p.segment_tiles % plan.piece_tiles != 0) continue;
-      const bool hands_on = p.segment_tiles > plan.piece_tiles;
+      if (p.k_slice_tiles % plan.piece_tiles != 0) continue;
+      const bool hands_on = p.k_slice_tiles > plan.piece_tiles;
       for (int groups = 1; groups <= units; ++groups) {
         plan.group = (units + groups - 1) / groups;
         if (hands_on && plan.group < plan.warps && !choice.forced) break;

@@ -78,15 +78,15 @@ template <class D>
 inline constexpr bool kHasNarrow = D::kTileBytes <= 2048;
 
 // Columns of the products that a tile of `count` rows of x takes. Each is code of its own, so formats for which
-// prompts need not be fastest have few, and where segments need registers there are fewer.
+// prompts need not be fastest have few, and where K slices need registers there are fewer.
 template <TileFormat F, TileSums kSums, bool kNarrow>
 struct Widths {
-  static constexpr bool kSegments = kSums != TileSums::kOne;
+  static constexpr bool kKSlices = kSums != TileSums::kOne;
   static constexpr bool kFine = is_fp4(F) || F == TileFormat::kBf16 || F == TileFormat::kFp8;
-  static constexpr int kMost = kNarrow ? kNarrowRows : !kFine ? 128 : kSegments ? 192 : 256;
+  static constexpr int kMost = kNarrow ? kNarrowRows : !kFine ? 128 : kKSlices ? 192 : 256;
   static constexpr bool has(int n) {
     if (!kFine) return n == 32 || n == 64 || n == 128;
-    return n == 32 || n == 64 || n == 128 || n == 192 || (!kSegments && (n == 96 || n == 160 || n == 256));
+    return n == 32 || n == 64 || n == 128 || n == 192 || (!kKSlices && (n == 96 || n == 160 || n == 256));
   }
   __host__ __device__ static constexpr int of(int count) {
     int n = (count + 31) / 32 * 32;
@@ -192,9 +192,9 @@ class TileConsumer {
 
   using Place = Stage<kMostStageTiles<D>>;
   struct Columns {  // that are left, in column tiles
-    int32_t of_tile, of_segment;
+    int32_t of_tile, of_k_slice;
     bool first;
-    int32_t add;  // 0: the next one begins a segment, and what sums were is not added to
+    int32_t add;  // 0: the next one begins a K slice, and what sums were is not added to
   };
   // kApart: where the next sums of this warpgroup go, and how many rows of x they are of.
   struct Left {
@@ -262,7 +262,7 @@ class TileConsumer {
     regs = D::load(weights(next), lane_);
   }
 
-  // A column tile of t, and the end of its segment. False after the last one.
+  // A column tile of t, and the end of its K slice. False after the last one.
   template <int N, int kTurn>
   __device__ __forceinline__ bool step(float (&sum)[N / 2], float (&total)[kTotals ? N / 2 : 1], typename D::Regs& regs,
                                        Groups<N>& a, Columns& left, Left& sums) {
@@ -272,14 +272,14 @@ class TileConsumer {
     at_.next(plan_.stages, plan_.stage_tiles);
     if (--left.of_tile == 0) return false;
     if constexpr (kTotals || kApart) {
-      if (--left.of_segment == 0) {
+      if (--left.of_k_slice == 0) {
         cuda::warpgroup_wait<0>();
         if constexpr (kTotals) {
           add<N>(sum, total);
         } else {
           leave<N>(sum, sums);
         }
-        left.of_segment = p_.segment_tiles;
+        left.of_k_slice = p_.k_slice_tiles;
         left.add = 0;
       }
     }
@@ -316,7 +316,7 @@ class TileConsumer {
       end = t.end;
       if constexpr (kApart) {
         const int32_t group = t.first_group + t.row_tile / kGroupRowTiles + group_;
-        sums.at = plan_.apart.at + plan_.apart.place(begin / p_.segment_tiles, group, t.rows.begin / 8);
+        sums.at = plan_.apart.at + plan_.apart.place(begin / p_.k_slice_tiles, group, t.rows.begin / 8);
         sums.count = kGroupRowTiles * group_ < t.row_tiles ? t.rows.count : 0;
       }
     }
@@ -326,7 +326,7 @@ class TileConsumer {
     typename D::Regs regs = D::load(weights(at_), lane_);
     decode<N, 0>(regs, a[0]);
     cuda::pin(sum);
-    Columns left{end - begin, p_.segment_tiles - begin % p_.segment_tiles, true, 1};
+    Columns left{end - begin, p_.k_slice_tiles - begin % p_.k_slice_tiles, true, 1};
     if constexpr (kSteps / kTogether<D, N> % 2 == 0) {
       while (step<N, 0>(sum, total, regs, a, left, sums)) {
       }
@@ -339,7 +339,7 @@ class TileConsumer {
     at_.finish(plan_.stages);
     release(at_.slot_before(plan_.stages));
     if constexpr (kApart) return leave<N>(sum, sums);
-    if (plan_.dealt && piece.end < p_.col_tiles) return hand_over<N>(sum, total, left.of_segment == 1);
+    if (plan_.dealt && piece.end < p_.col_tiles) return hand_over<N>(sum, total, left.of_k_slice == 1);
     if constexpr (kTotals) {
 #pragma unroll
       for (int i = 0; i < N / 2; ++i) sum[i] = __fadd_rn(total[i], sum[i]);
@@ -373,7 +373,7 @@ class TileConsumer {
                                             bool complete) const {
     const auto from = static_cast<int32_t>(blockIdx.x);
     float4* to = handed(from);
-    if constexpr (kTotals) {  // a segment that is complete belongs to the total
+    if constexpr (kTotals) {  // a K slice that is complete belongs to the total
 #pragma unroll
       for (int i = 0; i < N / 2; i += 4, to += 128) {
         float v[4];

@@ -33,7 +33,7 @@ __device__ inline uint32_t pack_bf16(float lo, float hi) {
   return *reinterpret_cast<const uint32_t*>(&v);
 }
 
-// The sums of a segment as four warps hold them, of a group's first eight rows of x on, which `at` is the place of
+// The sums of a K slice as four warps hold them, of a group's first eight rows of x on, which `at` is the place of
 // (ApartSums); only those of `count` rows.
 template <int N>
 __device__ __forceinline__ void store_apart(float4* at, int32_t count, const float (&sum)[N / 2]) {

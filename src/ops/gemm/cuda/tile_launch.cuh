@@ -18,9 +18,9 @@ template <int kRowTiles>
 TileGrid tile_grid(const Problem& p, const LaunchChoice& choice, int32_t most_rows) {
   TileGrid grid{};
   grid.block = std::min(choice.block_rows, most_rows);
-  grid.splits = choice.split ? p.segments : 1;
+  grid.k_slices = choice.sliced ? p.k_slices : 1;
   grid.dealt = choice.dealt;
-  if (choice.split) grid.apart = apart_sums(p, choice.sums);
+  if (choice.sliced) grid.apart = apart_sums(p, choice.sums);
   for (int i = 0; i < p.part_count; ++i) grid.row_blocks += (p.part[i].row_tiles + kRowTiles - 1) / kRowTiles;
   return grid;
 }
@@ -28,7 +28,7 @@ TileGrid tile_grid(const Problem& p, const LaunchChoice& choice, int32_t most_ro
 inline Result<int64_t> tile_bound(const Problem& p, const TileGrid& grid) {
   const int64_t blocks =
       p.offsets != nullptr ? block_bound(p.rows, p.experts, grid.block) : (p.rows + grid.block - 1) / grid.block;
-  const int64_t tiles = blocks * grid.row_blocks * grid.splits;
+  const int64_t tiles = blocks * grid.row_blocks * grid.k_slices;
   if (tiles >= INT32_MAX) return Error{Fault::kBug, "a product of more than 2^31 tiles"};
   return std::max<int64_t>(tiles, 1);
 }
@@ -68,9 +68,9 @@ Status launch_wgmma_kind(cudaStream_t stream, const Problem& p, const LaunchChoi
   QUIRE_TRY(const int64_t tiles, tile_bound(p, plan));
   constexpr int kResident = kNarrow ? 2 : 1;
   const int processors = choice.device.multiprocessors;
-  const auto blocks = plan.dealt ? dealt_blocks(tiles / plan.splits, plan.splits, processors, kResident)
+  const auto blocks = plan.dealt ? dealt_blocks(tiles / plan.k_slices, plan.k_slices, processors, kResident)
                                  : static_cast<int32_t>(std::min<int64_t>(kResident * processors, tiles));
-  if (plan.dealt && !choice.split) {
+  if (plan.dealt && !choice.sliced) {
     const int32_t flags = hand_over_flags(processors);
     plan.hand_over.flags = reinterpret_cast<uint32_t*>(choice.sums);
     plan.hand_over.sums = choice.sums + flags;
@@ -112,16 +112,16 @@ Status launch_mma_kind(cudaStream_t stream, const Problem& p, const LaunchChoice
                       shared, p, grid);
 }
 
-template <TileFormat F, bool kSegments>
+template <TileFormat F, bool kKSlices>
 Status launch_mma_tiles(cudaStream_t stream, const Problem& p, const LaunchChoice& choice) {
   using D = Decoder<F>;
   if constexpr (kHasNarrowTiles<D>) {
     if (choice.block_rows <= 32) return launch_mma_kind<D, TileKind::kNarrow>(stream, p, choice);
   }
-  if constexpr (kHasWideTiles<D> && !kSegments) {
+  if constexpr (kHasWideTiles<D> && !kKSlices) {
     if (choice.block_rows > 128 && p.offsets == nullptr) return launch_mma_kind<D, TileKind::kWide>(stream, p, choice);
   }
-  return launch_mma_kind < D, kSegments ? TileKind::kSegments : TileKind::kPlain > (stream, p, choice);
+  return launch_mma_kind < D, kKSlices ? TileKind::kKSlices : TileKind::kPlain > (stream, p, choice);
 }
 
 }  // namespace quire::gemm

@@ -28,9 +28,9 @@ inline constexpr bool kHasWideTiles = is_fp4(D::kFormat);
 
 enum class TileKind : uint8_t {
   kPlain,
-  kSegments,  // sums and totals of segments in registers
-  kNarrow,    // at most 32 rows of x, of any number of segments: more stages
-  kWide,      // twice as many rows of x, whose sums take the registers of a second block: one segment
+  kKSlices,  // sums and totals of K slices in registers
+  kNarrow,   // at most 32 rows of x, of any number of K slices: more stages
+  kWide,     // twice as many rows of x, whose sums take the registers of a second block: one K slice
 };
 
 // What a tile is, for each format. Two stages and more leave room for the table of experts in the 99 KiB of shared
@@ -38,7 +38,7 @@ enum class TileKind : uint8_t {
 template <class D, TileKind kKind>
 struct MmaTile {
   static constexpr bool kNarrow = kKind == TileKind::kNarrow, kWide = kKind == TileKind::kWide;
-  static constexpr bool kTotals = kKind == TileKind::kSegments || kNarrow;
+  static constexpr bool kTotals = kKind == TileKind::kKSlices || kNarrow;
   static constexpr int kRowTiles = D::kPlanes == 1 ? 8 : 4;
   static constexpr int kMost = kNarrow ? 32 : kWide ? 256 : D::kPlanes == 3 ? 64 : 128;  // rows of x
   static constexpr int kWeightBytes = (kRowTiles * D::kTileBytes + 127) / 128 * 128;
@@ -219,7 +219,7 @@ class MmaMultiplier {
       }
     }
     for (int32_t left = t.end - t.begin; left > 0;) {
-      for (int32_t c = min(p_.segment_tiles, left); c > 0; --c, --left) {
+      for (int32_t c = min(p_.k_slice_tiles, left); c > 0; --c, --left) {
         wait_copies<M::kStages - 2>();
         __syncthreads();  // the stage is there for all, and all have left the one before
         fetch_next();
@@ -241,19 +241,19 @@ class MmaMultiplier {
     store<N>(t, s);
   }
 
-  // With splits: the sums of the segment that begins with the tile's first column.
+  // Where K is sliced: the sums of the K slice that begins with the tile's first column.
   template <int N>
   __device__ __forceinline__ void store(const Tile& t, const Share<N>& s) const {
     const int first = first_token<N>();
     const RowBlock rows{t.rows.expert, t.rows.begin + first, min(t.rows.count - first, Share<N>::kTokens)};
     if (rows.count <= 0) return;
-    if (grid_.splits > 1) {
+    if (grid_.k_slices > 1) {
 #pragma unroll
       for (int r = 0; r < Share<N>::kRowTiles; ++r) {
         const int32_t row_tile = t.row_tile + first_row_tile<N>() + 4 * r;
         if (row_tile < t.part->row_tiles)
           store_apart<Share<N>::kTokens>(
-              grid_.apart.at + grid_.apart.place(t.begin / p_.segment_tiles, t.first_group + row_tile / kGroupRowTiles,
+              grid_.apart.at + grid_.apart.place(t.begin / p_.k_slice_tiles, t.first_group + row_tile / kGroupRowTiles,
                                                  rows.begin / 8),
               rows.count, s.sum[r]);
       }

@@ -15,7 +15,7 @@ using Terms = std::array<double, kTerms>;
 enum Term : size_t { kColumn, kColumnTile, kNarrowPair, kTile, kHandOver, kAddedFloat, kLaunch };
 
 bool is_modelled(const TunedCase& c, const Timing& t) {
-  return !c.product.grouped() && (t.path == Path::kTile || t.path == Path::kDealt || t.path == Path::kSplit);
+  return !c.product.grouped() && (t.path == Path::kTile || t.path == Path::kDealt || t.path == Path::kSliced);
 }
 
 Terms terms_of(const TunedCase& c, const Timing& t) {
@@ -38,7 +38,7 @@ Terms constants_of(const cuda::ProductCosts& c, double launch_us) {
           column * static_cast<double>(c.narrow_overhead),
           column * static_cast<double>(c.tile_overhead),
           column * static_cast<double>(c.hand_over),
-          column / static_cast<double>(c.split_floats_per_column),
+          column / static_cast<double>(c.sliced_floats_per_column),
           launch_us};
 }
 
@@ -147,7 +147,7 @@ void take_constants(cuda::ProductCosts& costs, const Terms& fitted, std::span<co
   take(kNarrowPair, "narrow_overhead", fitted[kNarrowPair] / column);
   take(kTile, "tile_overhead", fitted[kTile] / column);
   take(kHandOver, "hand_over", fitted[kHandOver] / column);
-  if (fitted[kAddedFloat] > 0) take(kAddedFloat, "split_floats_per_column", column / fitted[kAddedFloat]);
+  if (fitted[kAddedFloat] > 0) take(kAddedFloat, "sliced_floats_per_column", column / fitted[kAddedFloat]);
 }
 
 Prediction prediction(std::span<const Row> rows, const Terms& constants) {
@@ -181,11 +181,11 @@ std::optional<Chosen> chosen(const TunedCase& c, const cuda::ProductCosts& costs
   };
   const bool sweeps = timing(Path::kSweep, 0) != nullptr;
   const Path path = c.product.grouped() ? Path::kTile : choose_path(c.product, c.limits, costs, [&] { return sweeps; });
-  const bool split = path == Path::kSplit;
+  const bool sliced = path == Path::kSliced;
   int32_t rows = 0;
-  if (path == Path::kTile || path == Path::kDealt || split)
-    rows = std::min(choose_tiles(c.product, c.limits, costs, split, c.product.room && path == Path::kDealt).rows,
-                    c.limits.most_rows(c.product.problem, split));
+  if (path == Path::kTile || path == Path::kDealt || sliced)
+    rows = std::min(choose_tiles(c.product, c.limits, costs, sliced, c.product.room && path == Path::kDealt).rows,
+                    c.limits.most_rows(c.product.problem, sliced));
   const Timing* const taken = timing(path, rows);
   if (taken == nullptr) return {};
   Chosen result{taken->us, taken->us};
@@ -235,12 +235,12 @@ constexpr Limit kLimits[] = {
     {"stream_rows", kRowValues},      {"stream_rows_small", kRowValues},   {"small_row_tiles", kTileValues},
     {"sweep_rows_few", kRowValues},   {"sweep_rows_bf16", kRowValues},     {"sweep_rows_dealt", kRowValues},
     {"sweep_rows", kRowValues},       {"sweep_col_tiles", kTileValues},    {"sweep_col_tiles_many", kTileValues},
-    {"many_row_tiles", kBlockValues}, {"most_dealt_blocks", kBlockValues}, {"least_split_rows", kRowValues},
+    {"many_row_tiles", kBlockValues}, {"most_dealt_blocks", kBlockValues}, {"least_sliced_rows", kRowValues},
     {"grouped_rows_32", kRowValues},  {"grouped_rows_64", kRowValues},     {"grouped_rows_128", kRowValues},
 };
 constexpr auto kFitted = [] {
   std::array<std::string_view, std::size(kLimits) + 6> names{
-      "column_ns", "column_overhead", "narrow_overhead", "tile_overhead", "hand_over", "split_floats_per_column"};
+      "column_ns", "column_overhead", "narrow_overhead", "tile_overhead", "hand_over", "sliced_floats_per_column"};
   for (size_t i = 0; i < std::size(kLimits); ++i) names[6 + i] = kLimits[i].name;
   return names;
 }();

@@ -24,7 +24,7 @@ gemm::Product product_of(const LinearArgs& a, gemm::Path path) {
   for (const LinearPart& p : a.parts) row_tiles += cuda::packed(p.w).row_tiles();
   for (const LinearPart& p : a.parts) {
     gemm::PackedWeight w = cuda::packed(p.w);
-    w.segment = gemm::segment_cols(row_tiles, w.cols);
+    w.k_slice = gemm::k_slice_cols(row_tiles, w.cols);
     product.add(w, {.scale = p.w.scale,
                     .bias = p.bias.empty() ? nullptr : cuda::floats(p.bias),
                     .y = p.y.data,
@@ -65,7 +65,7 @@ void launch(const OpContext& ctx, const LinearArgs& a, gemm::Path path) {
   gemm::Product product = product_of(a, path);
   c.weights.read(parts_read(a), c.dry);
   Workspace::Scope scope(ctx.workspace);
-  product.sums = scope.take<float>(gemm::split_floats(product, ctx.machine.gpu));
+  product.sums = scope.take<float>(gemm::sliced_floats(product, ctx.machine.gpu));
   if (!c.dry) c.keep(launch_gemm(c.stream, product).context("linear"));
 }
 

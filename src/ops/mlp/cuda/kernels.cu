@@ -38,7 +38,7 @@ struct Products {
                                     .y_stride = a.x.stride[0],
                                     .out = a.add_to_x ? gemm::Out::kAddF32 : gemm::Out::kF32});
     up.problem.activation = a.activation;
-    up.path = path == gemm::Path::kSplit ? gemm::Path::kTile : path;
+    up.path = path == gemm::Path::kSliced ? gemm::Path::kTile : path;
     down.path = path;
     up.room = down.room = true;
   }
@@ -48,7 +48,9 @@ struct Products {
     down.problem.x = reinterpret_cast<const __nv_bfloat16*>(mid);
     up.sums = down.sums = sums;
   }
-  int64_t sums(const cuda::DeviceLimits& gpu) const { return std::max(split_floats(up, gpu), split_floats(down, gpu)); }
+  int64_t sums(const cuda::DeviceLimits& gpu) const {
+    return std::max(sliced_floats(up, gpu), sliced_floats(down, gpu));
+  }
 };
 
 }  // namespace

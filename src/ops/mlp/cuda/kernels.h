@@ -6,8 +6,8 @@
 
 namespace quire::mlp_cuda {
 
-// Both products by this path; kAuto: each by the one that is expected to be its fastest. What cannot be split (gate and
-// up) is computed in whole tiles where kSplit is asked for.
+// Both products by this path; kAuto: each by the one that is expected to be its fastest. What cannot be sliced (gate
+// and up) is computed in whole tiles where kSliced is asked for.
 bool fits(const Machine& m, const MlpArgs& a, gemm::Path path);
 void launch(const OpContext& ctx, const MlpArgs& a, gemm::Path path);
 

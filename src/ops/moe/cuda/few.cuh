@@ -249,10 +249,10 @@ class FewWarp {
   template <class Decoder>
   __device__ void multiply(const FewWeights& p, uint32_t rows, int row, float (&total)[4]) {
     gemm::WarpProducts<Decoder, 1, gemm::OneRow> products(lane_, {row});
-    for (int32_t segment = 0; segment < p.segments; ++segment) {
+    for (int32_t k_slice = 0; k_slice < p.k_slices; ++k_slice) {
       products.clear();
-      const int32_t end = min((segment + 1) * p.segment_tiles, p.col_tiles);
-      for (int32_t tile = segment * p.segment_tiles; tile < end; tile += f_.plan.chunk_tiles) {
+      const int32_t end = min((k_slice + 1) * p.k_slice_tiles, p.col_tiles);
+      for (int32_t tile = k_slice * p.k_slice_tiles; tile < end; tile += f_.plan.chunk_tiles) {
         gemm::barrier_wait(full_ + 8 * stage_, phase_);
         __syncwarp();
         // The stage that was multiplied before this one is free: all lanes have passed the barrier above.
@@ -264,7 +264,7 @@ class FewWarp {
       }
 #pragma unroll
       for (int i = 0; i < 4; ++i)
-        total[i] = segment == 0 ? products.sum[0][i] : __fadd_rn(total[i], products.sum[0][i]);
+        total[i] = k_slice == 0 ? products.sum[0][i] : __fadd_rn(total[i], products.sum[0][i]);
     }
   }
 

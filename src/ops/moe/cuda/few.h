@@ -33,7 +33,7 @@ struct FewWeights {
   // [experts], [experts, rows], or null: as of gemm::Part. The expert behind the others, a shared one, has no bias.
   const float *scale, *scale2, *bias, *bias2;
   int64_t expert_bytes;
-  int32_t rows, row_tiles, cols, col_tiles, segment_tiles, segments;
+  int32_t rows, row_tiles, cols, col_tiles, k_slice_tiles, k_slices;
 
   FewWeights(const gemm::PackedWeight& w, const float* scale_of, const float* scale2_of, const float* bias_of,
              const float* bias2_of)
@@ -47,8 +47,8 @@ struct FewWeights {
         row_tiles(w.row_tiles()),
         cols(w.cols),
         col_tiles(w.col_tiles()),
-        segment_tiles(w.segment_columns() / gemm::kTileCols),
-        segments(w.segments()) {}
+        k_slice_tiles(w.k_slice_columns() / gemm::kTileCols),
+        k_slices(w.k_slices()) {}
 };
 
 // Small: what is not at hand when a kernel starts takes long to come.

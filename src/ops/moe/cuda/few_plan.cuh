@@ -67,7 +67,7 @@ inline std::optional<FewPlan> plan_few(const FewRows& f, const cuda::DeviceLimit
   const auto work = static_cast<int32_t>((most + blocks - 1) / blocks);
   for (plan.warps = std::clamp(work, 4, kFewWarps); plan.warps >= 4; plan.warps -= 2)
     for (plan.chunk_tiles = 8; plan.chunk_tiles >= 2; plan.chunk_tiles /= 2) {
-      if (f.up.segment_tiles % plan.chunk_tiles != 0 || f.down.segment_tiles % plan.chunk_tiles != 0) continue;
+      if (f.up.k_slice_tiles % plan.chunk_tiles != 0 || f.down.k_slice_tiles % plan.chunk_tiles != 0) continue;
       plan.stage_bytes = plan.chunk_tiles * std::max(up_bytes, down_bytes);
       plan.rows_at = plan.warps * kFewStages * plan.stage_bytes;
       plan.routes_at = plan.rows_at + static_cast<int32_t>(rows_bytes);

@@ -21,9 +21,9 @@
 namespace quire::moe_cuda {
 namespace {
 
-// Up to here the router's segments are apart (gemm::Product::split): tiles of its few rows of weights, or whole rows of
+// Up to here the router's K slices are apart (gemm::Product::apart): tiles of its few rows of weights, or whole rows of
 // them, would occupy as few multiprocessors, and the time of all is that of one walk along the columns.
-constexpr int32_t kSplitRows = 512;
+constexpr int32_t kApartRows = 512;
 
 // Whether the shared expert was placed as one more of the others.
 bool lies_behind(const Weight& w, const gemm::PackedWeight& packed, const Weight& shared) {
@@ -79,7 +79,7 @@ struct Scratch {
     };
     const int64_t rows = c.rows;
     // Never less for more rows.
-    take(logits, c.experts * std::max(rows, std::min<int64_t>(rows, kSplitRows) * c.router.segments()));
+    take(logits, c.experts * std::max(rows, std::min<int64_t>(rows, kApartRows) * c.router.k_slices()));
     take(weights, rows * c.results);
     take(choice, (rows * c.args.top_k + 7) / 8 * 8);
     take(offsets, c.experts + 2);
@@ -100,7 +100,7 @@ gemm::Product product_of_tokens(const Call& c, const Tensor& rows) {
 Status launch_router(cudaStream_t stream, const Call& c, const Scratch& s) {
   gemm::Product p = product_of_tokens(c, c.args.router_input());
   p.add(c.router, {.y = s.logits, .y_stride = c.experts, .out = gemm::Out::kF32});
-  p.split = c.rows <= kSplitRows;
+  p.apart = c.rows <= kApartRows;
   return launch_gemm(stream, p).context("moe: router");
 }
 
@@ -121,7 +121,7 @@ ExpertRule rule_of(const ExpertChoice& choice) {
 Routing routing(const Call& c, const Scratch& s) {
   const MoeArgs& a = c.args;
   return {.logits = s.logits,
-          .parts = c.rows <= kSplitRows ? c.router.segments() : 1,
+          .parts = c.rows <= kApartRows ? c.router.k_slices() : 1,
           .scale = a.router.scale,
           .bias = floats_or_null(a.router_bias),
           .rule = rule_of(a.choice),

@@ -1,4 +1,4 @@
-// Cases of the recurrent form: every phase of the window, several rows per segment, tentative rows. Every
+// Cases of the recurrent form: every number of pending tokens, several rows per segment, tentative rows. Every
 // kernel, the reference included, answers to the plain recurrence in float64, and to itself: no cut and no
 // draft may change a bit.
 #include "ops/gated_delta/test_delta.h"
@@ -14,34 +14,34 @@ class Recurrent : public FormCase {
 
  private:
   void check_more(const Expected& want, const Buffer& out, const SlotCache& cache) override {
-    expect_window(cache, want);
+    expect_pending(cache, want);
     expect_others_untouched(cache);
     for (const int32_t step : {1, 3, 16}) in_pieces(step, out, cache);
   }
 
   // The part of a slot that has a meaning after `seg`.
-  static Tensor window_of(const Tensor& window, int64_t slot, const Segment& seg) {
-    Tensor t = window.rows(slot, 1);
+  static Tensor pending_of(const Tensor& pending, int64_t slot, const Segment& seg) {
+    Tensor t = pending.rows(slot, 1);
     t.shape[1] = seg.position + seg.count - anchor_after_decode(seg);
     return t;
   }
 
-  void expect_window(const SlotCache& cache, const Expected& want) {
+  void expect_pending(const SlotCache& cache, const Expected& want) {
     const DeltaState got = cache.views(), old = in_.cache.views();
     std::vector<float> u;
     std::vector<double> u_want, u_bound;
     for (const Segment& seg : segments()) {
       if (seg.count == 0) continue;
       const int32_t anchor = anchor_after_decode(seg);
-      const std::vector<float> part = values(window_of(got.window_u, seg.state_slot, seg));
-      size_t at = static_cast<size_t>(seg.state_slot * SlotCache::kWindow * c_.Hv * c_.Dv);
+      const std::vector<float> part = values(pending_of(got.pending_u, seg.state_slot, seg));
+      size_t at = static_cast<size_t>(seg.state_slot * SlotCache::kPending * c_.Hv * c_.Dv);
       for (const float x : part) {
         u.push_back(x);
         u_want.push_back(want.u[at]);
         u_bound.push_back(kEpsF32 * std::abs(want.u[at]) * (want.u_error[at] > 0 ? 1 : 0) + unit() * want.u_error[at]);
         ++at;
       }
-      const std::string name = fmt::format("{}, window at row {}", c_.name, seg.row);
+      const std::string name = fmt::format("{}, pending tokens at row {}", c_.name, seg.row);
       for (int32_t t = anchor; t < seg.position + seg.count; ++t) {
         const int64_t row = seg.row + (t - seg.position);
         const auto token = [&](const Tensor& x, int64_t i) {
@@ -60,13 +60,13 @@ class Recurrent : public FormCase {
           return one;
         };
         const bool is_old = t < seg.position;
-        s_.expect_same_bits(kernel(), name + ", keys", token(got.window_k, t - anchor),
-                            is_old ? token(old.window_k, t - seg.anchor) : of_row(in_.k));
-        s_.expect_same_bits(kernel(), name + ", decays", token(got.window_g, t - anchor),
-                            is_old ? token(old.window_g, t - seg.anchor) : of_row(in_.g));
+        s_.expect_same_bits(kernel(), name + ", keys", token(got.pending_k, t - anchor),
+                            is_old ? token(old.pending_k, t - seg.anchor) : of_row(in_.k));
+        s_.expect_same_bits(kernel(), name + ", decays", token(got.pending_g, t - anchor),
+                            is_old ? token(old.pending_g, t - seg.anchor) : of_row(in_.g));
       }
     }
-    s_.expect_close(kernel(), c_.name + ", window", worst_excess(u, u_want, u_bound));
+    s_.expect_close(kernel(), c_.name + ", pending tokens", worst_excess(u, u_want, u_bound));
   }
 
   void expect_others_untouched(const SlotCache& cache) {
@@ -86,11 +86,11 @@ class Recurrent : public FormCase {
     const DeltaState x = a.views(), y = b.views();
     s_.expect_same_bits(kernel(), name + ", state", x.state.rows(slot_a, 1), y.state.rows(slot_b, 1));
     const auto same = [&](const char* part, const Tensor& p, const Tensor& q) {
-      s_.expect_same_bits(kernel(), name + part, window_of(p, slot_a, seg), window_of(q, slot_b, other));
+      s_.expect_same_bits(kernel(), name + part, pending_of(p, slot_a, seg), pending_of(q, slot_b, other));
     };
-    same(", window_k", x.window_k, y.window_k);
-    same(", window_u", x.window_u, y.window_u);
-    same(", window_g", x.window_g, y.window_g);
+    same(", pending_k", x.pending_k, y.pending_k);
+    same(", pending_u", x.pending_u, y.pending_u);
+    same(", pending_g", x.pending_g, y.pending_g);
   }
 
   // `step` rows of every segment at a time. A tentative row counts as accepted once the next piece follows
@@ -203,7 +203,7 @@ class Rollback {
 }  // namespace
 
 void gdn_recurrent_conformance(Suite& s) {
-  std::vector<Case> cases = common_cases({{1, 5, true},          // inside a window
+  std::vector<Case> cases = common_cases({{1, 5, true},          // between two folds
                                           {3, 0, true},          // from nothing
                                           {1, 31, true},         // the fold
                                           {7, 77, true},         // through it
@@ -211,13 +211,13 @@ void gdn_recurrent_conformance(Suite& s) {
                                           {4, 74, true, 70, 3},  // drafts after a prompt
                                           {4, 30, true, 16, 3},  // drafts across the boundary
                                           {4, 34, true, 16, 3},  // accepted drafts have crossed it
-                                          {1, 35, true, 16},     // the longest window
+                                          {1, 35, true, 16},     // as many pending tokens as there are at most
                                           {2, 18, true, 0},      // the same, from nothing
                                           {0, 40, true},
                                           {130, 0, false},
                                           {70, 192, false}});
   std::vector<Piece> phases;
-  for (int32_t i = 0; i < kWindowTokens; ++i) {
+  for (int32_t i = 0; i < kPendingTokens; ++i) {
     phases.push_back({1, 48 + i, true});
     phases.push_back({1, i, true});
     phases.push_back({4, 48 + i, true, -1, 3});

@@ -1,4 +1,4 @@
-// The files of a checkpoint, merged.
+// The weights of a model folder: its files, merged.
 #include <algorithm>
 #include <filesystem>
 #include <map>
@@ -54,7 +54,7 @@ Result<ShardIndex> parse_shard_index(std::string_view text) {
   return index;
 }
 
-Status Checkpoint::add(const std::string& path, std::span<const std::byte> bytes) {
+Status FolderWeights::add(const std::string& path, std::span<const std::byte> bytes) {
   QUIRE_TRY(std::vector<SourceTensor> tensors, parse_safetensors(bytes).context(path));
   for (SourceTensor& t : tensors) {
     t.file = static_cast<int>(files_.size());
@@ -64,7 +64,7 @@ Status Checkpoint::add(const std::string& path, std::span<const std::byte> bytes
   return {};
 }
 
-Status Checkpoint::index() {
+Status FolderWeights::index() {
   by_name_ = gguf::NameIndex(tensors_, [](const SourceTensor& t) { return std::string_view(t.name); });
   if (const auto twice = by_name_.duplicate())
     return file_error("{}: tensor {} is in another file already", file_of(tensors_[*twice]),
@@ -72,15 +72,15 @@ Status Checkpoint::index() {
   return {};
 }
 
-Result<Checkpoint> Checkpoint::parse(std::span<const std::byte> bytes) {
-  Checkpoint c;
+Result<FolderWeights> FolderWeights::parse(std::span<const std::byte> bytes) {
+  FolderWeights c;
   QUIRE_CHECKED(c.add("memory", bytes));
   QUIRE_CHECKED(c.index());
   return c;
 }
 
-Result<Checkpoint> Checkpoint::open(const std::string& folder) {
-  Checkpoint c;
+Result<FolderWeights> FolderWeights::open(const std::string& folder) {
+  FolderWeights c;
   std::error_code error;
   const fs::path at(folder);
   std::string index_path;
@@ -110,17 +110,17 @@ Result<Checkpoint> Checkpoint::open(const std::string& folder) {
   return c;
 }
 
-const SourceTensor* Checkpoint::find(std::string_view name) const {
+const SourceTensor* FolderWeights::find(std::string_view name) const {
   const auto i = by_name_.find(
       tensors_, [](const SourceTensor& t) { return std::string_view(t.name); }, name);
   return i ? &tensors_[*i] : nullptr;
 }
 
-void Checkpoint::prefetch() const {
+void FolderWeights::prefetch() const {
   for (const gguf::Mapping& m : mappings_) m.prefetch();
 }
 
-uint64_t Checkpoint::bytes() const {
+uint64_t FolderWeights::bytes() const {
   uint64_t sum = 0;
   for (const SourceTensor& t : tensors_) sum += t.data.size();
   return sum;

@@ -1,5 +1,5 @@
-// Segments apart: the products of a weight of few rows (a router) by any number of rows of tokens, of which the sum of
-// each segment is stored by itself (Product::split). A block of threads takes one segment of one row tile and up to 128
+// K slices apart: the products of a weight of few rows (a router) by any number of rows of tokens, of which the sum of
+// each K slice is stored by itself (Product::apart). A block of threads takes one K slice of one row tile and up to 128
 // rows of x, all of which lies in shared memory at once: weights are asked for before the kernel before this one has
 // ended, tile by tile, then every warp asks for the rows that it multiplies.
 #pragma once
@@ -14,44 +14,43 @@
 
 namespace quire::gemm {
 
-inline constexpr int kSegmentWarps = 4;
+inline constexpr int kKSliceWarps = 4;
 
-struct SegmentsPlan {
+struct KSlicesPlan {
   int32_t warps;    // of a block, each with 8 kGroups rows of x
   int32_t x_pitch;  // bytes from row to row: 16 more than a multiple of 128, so that ldmatrix meets no bank twice
   int32_t x_at, barriers_at, shared_bytes;
 };
 
 // As many rows of x as there are, and as shared memory has room for; nothing where one warp's do not fit.
-inline std::optional<SegmentsPlan> plan_segments(const Problem& p, int tile_bytes, int groups, int64_t shared_bytes) {
-  SegmentsPlan plan{};
-  plan.x_pitch = p.segment_tiles * 128 + 16;
-  plan.x_at = p.segment_tiles * tile_bytes;
-  for (plan.warps = std::min((p.rows + 8 * groups - 1) / (8 * groups), kSegmentWarps); plan.warps > 0;
-       plan.warps /= 2) {
+inline std::optional<KSlicesPlan> plan_k_slices(const Problem& p, int tile_bytes, int groups, int64_t shared_bytes) {
+  KSlicesPlan plan{};
+  plan.x_pitch = p.k_slice_tiles * 128 + 16;
+  plan.x_at = p.k_slice_tiles * tile_bytes;
+  for (plan.warps = std::min((p.rows + 8 * groups - 1) / (8 * groups), kKSliceWarps); plan.warps > 0; plan.warps /= 2) {
     plan.barriers_at = plan.x_at + plan.warps * 8 * groups * plan.x_pitch;
-    plan.shared_bytes = plan.barriers_at + 8 * (p.segment_tiles + plan.warps);
+    plan.shared_bytes = plan.barriers_at + 8 * (p.k_slice_tiles + plan.warps);
     if (plan.shared_bytes <= shared_bytes) return plan;
   }
   return {};
 }
 
-// Grid: row tiles, segments, blocks of rows of x.
+// Grid: row tiles, K slices, blocks of rows of x.
 template <class D, int kGroups>
-__global__ void __launch_bounds__(32 * kSegmentWarps)
-    segments_kernel(const __grid_constant__ Problem p, const __grid_constant__ SegmentsPlan plan) {
+__global__ void __launch_bounds__(32 * kKSliceWarps)
+    k_slices_kernel(const __grid_constant__ Problem p, const __grid_constant__ KSlicesPlan plan) {
   extern __shared__ __align__(1024) uint8_t shared[];
   constexpr int kBlock = 8 * kGroups;
   let_next_kernel_start();
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-  const auto row_tile = static_cast<int32_t>(blockIdx.x), segment = static_cast<int32_t>(blockIdx.y);
+  const auto row_tile = static_cast<int32_t>(blockIdx.x), k_slice = static_cast<int32_t>(blockIdx.y);
   const int32_t first_row = (static_cast<int32_t>(blockIdx.z) * plan.warps + warp) * kBlock;
   const int32_t rows = min(kBlock, p.rows - first_row);  // of the warp
-  const int32_t first_tile = segment * p.segment_tiles, tiles = min(p.segment_tiles, p.col_tiles - first_tile);
+  const int32_t first_tile = k_slice * p.k_slice_tiles, tiles = min(p.k_slice_tiles, p.col_tiles - first_tile);
   const int32_t x_bytes = min(tiles * 128, (p.cols - first_tile * kTileCols) * 2);  // of a row
   const uint32_t weights = shared_address(shared), x = weights + plan.x_at + warp * kBlock * plan.x_pitch;
   const uint32_t weights_full = weights + plan.barriers_at;  // a barrier for each column tile
-  const uint32_t x_full = weights_full + 8 * (p.segment_tiles + warp);
+  const uint32_t x_full = weights_full + 8 * (p.k_slice_tiles + warp);
   if (warp == 0)
     for (int32_t t = lane; t < tiles; t += 32) barrier_init(weights_full + 8 * t, kCopyArrivals);
   if (lane == 0) barrier_init(x_full, kCopyArrivals);
@@ -88,7 +87,7 @@ __global__ void __launch_bounds__(32 * kSegmentWarps)
 #pragma unroll
     for (int c = 0; c < 2; ++c)
       if (const int32_t row = 8 * i + lane % 4 * 2 + c; row < rows)
-        store_pair(p, p.part[0], r, segment * p.rows + first_row + row, products.sum[i][c], products.sum[i][2 + c]);
+        store_pair(p, p.part[0], r, k_slice * p.rows + first_row + row, products.sum[i][c], products.sum[i][2 + c]);
 }
 
 }  // namespace quire::gemm
