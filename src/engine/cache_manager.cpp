@@ -70,7 +70,7 @@ PoolUses CacheManager::uses() const {
               .used = blocks_[i].used_count()});
   if (!recurrent_) return uses;
   const int32_t saved = prefix_ ? prefix_->states_held() : 0;
-  uses.add({.name = pools_.back().name,
+  uses.add({.name = pools_[static_cast<size_t>(state_pool(pools_))].name,
             .free = states_.free_count(),
             .cached = saved,
             .used = states_.used_count() - saved});

@@ -155,8 +155,8 @@ class MemoryPlanner {
     return std::max<int64_t>(0,
                              has_ - cost_.fixed - o_.max_batch_tokens * cost_.row - o_.sampled_rows() * cost_.sampled);
   }
-  int64_t of_places(int64_t sequences) const { return times(sequences, cost_.state() + cost_.sequence); }
-  int64_t states() const { return times(o_.max_sequences, cost_.state()); }
+  int64_t of_places(int64_t sequences) const { return times(sequences, cost_.place() + cost_.sequence); }
+  int64_t states() const { return times(o_.max_sequences, cost_.place()); }
   int64_t kv_bytes(int64_t tokens) const { return times(blocks_of(tokens), capped(cost_.kv_block()) + cost_.block); }
 
   // Of pools of windows: what so many sequences hold, and the rows of steps in flight (`steps` is 1), and so many
@@ -211,7 +211,7 @@ class MemoryPlanner {
     o_.max_sequences = 0;  // the rows that are sampled count with their places
     const int64_t rest = room() - room() / kShareOfParts;
     const int64_t of_place =
-        cost_.state() - cost_.drafts + cost_.sequence + cost_.sampled + times(o_.context, cost_.table) / kBlockTokens;
+        cost_.place() - cost_.drafts + cost_.sequence + cost_.sampled + times(o_.context, cost_.table) / kBlockTokens;
     const auto places = [&](int64_t n, int64_t drafts) { return n * (of_place + drafts); };
     const auto fits = [&](int64_t n, int64_t drafts) {
       const int64_t taken = places(n, drafts);
@@ -298,7 +298,7 @@ Result<EnginePlan> plan_memory(EnginePlan o, const ModelConfig& c, const EngineM
 
 Result<MemoryShares> memory_shares(const EnginePlan& o, const ModelConfig& c, const EngineMemory& memory) {
   QUIRE_TRY(const StepCost cost, step_cost(o, c));
-  MemoryShares s{.steps = cost.steps(o), .states = times(o.max_sequences, cost.state()), .kv_tokens = o.kv_tokens};
+  MemoryShares s{.steps = cost.steps(o), .states = times(o.max_sequences, cost.place()), .kv_tokens = o.kv_tokens};
   int64_t saved = o.prefix_cache && c.has_state() ? o.state_checkpoints : 0;
   if (o.kv_is_bound) {
     int64_t left = has_memory(o, memory) - s.steps - s.states;

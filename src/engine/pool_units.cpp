@@ -10,12 +10,14 @@ namespace quire {
 UnitsWithin units_within(const EnginePlan& plan, const CachePools& pools, int64_t bytes) {
   UnitsWithin u{.counts = plan.wanted_units(pools)};
   const int64_t block = pools[kKvPool].bytes;
+  bytes -= sequence_bytes(pools) * plan.max_sequences;
   if (const int pool = state_pool(pools); pool >= 0) {
     const int64_t state = state_bytes(pools);
     int32_t& states = u.counts[static_cast<size_t>(pool)];
     const int32_t own = std::min(states, plan.max_sequences);
-    states = own + saved_states(states - own, bytes - state * own, state, block * blocks_of(plan.context));
-    bytes -= state * states;
+    const int32_t saved = saved_states(states - own, bytes, state, block * blocks_of(plan.context));
+    states = own + saved;
+    bytes -= state * saved;
   }
   u.least_tokens = (plan.kv_is_bound ? blocks_of(plan.context) : plan.kv_blocks()) * kBlockTokens;
   const int64_t others = block * blocks_of(u.least_tokens);

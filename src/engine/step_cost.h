@@ -10,6 +10,13 @@ constexpr int64_t blocks_of(int64_t tokens) {
   return (tokens + kBlockTokens - 1) / kBlockTokens;
 }
 
+// Of all units that a running sequence has for itself.
+inline int64_t sequence_bytes(const CachePools& pools) {
+  int64_t sum = 0;
+  for (const CachePoolSpec& pool : pools) sum += pool.unit == CachePoolSpec::Unit::kSequence ? pool.bytes : 0;
+  return sum;
+}
+
 // Bytes that steps and caches take, each for one of its kind. What steps take is an estimate: a backend measures it
 // when it is made.
 struct StepCost {
@@ -24,7 +31,9 @@ struct StepCost {
   int64_t drafts = 0;    // exact: of a recurrent state, what drafts need
 
   int64_t kv_block() const { return pools[kKvPool].bytes; }
+  // A recurrent state, which may also be saved; and all that a place for a sequence has to itself, that state among it.
   int64_t state() const { return state_bytes(pools); }
+  int64_t place() const { return sequence_bytes(pools); }
   // Of steps of so many rows, sequences and parts: all but the caches.
   int64_t steps(const EnginePlan& plan) const;
 };
