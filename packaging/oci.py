@@ -13,7 +13,6 @@ import json
 import pathlib
 import shutil
 import sys
-import tarfile
 import tempfile
 import time
 
@@ -47,21 +46,7 @@ def lay_base(root):
 
 def layer(root, epoch):
     to = io.BytesIO()
-    with tarfile.open(fileobj=to, mode="w", format=tarfile.PAX_FORMAT) as tar:
-        for path, name in archives.files_below(root):
-            info = tar.gettarinfo(path, name)
-            info.uid = info.gid = USER if "/" + name == HOME else 0
-            info.uname = info.gname = ""
-            info.mtime = epoch
-            if name == "tmp":
-                info.mode = 0o1777
-            elif not info.issym():
-                info.mode = 0o755 if info.isdir() or archives.executable(path) else 0o644
-            if info.isfile():
-                with open(path, "rb") as file:
-                    tar.addfile(info, file)
-            else:
-                tar.addfile(info)
+    archives.write_tar(to, root, epoch, owner=lambda name: USER if "/" + name == HOME else 0, modes={"tmp": 0o1777})
     return to.getvalue()
 
 

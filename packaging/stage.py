@@ -6,7 +6,6 @@
 FOLDER becomes a prefix, as /usr is one: bin, share/man, share/bash-completion, share/doc/quire, ...
 """
 import argparse
-import gzip
 import hashlib
 import json
 import pathlib
@@ -15,6 +14,8 @@ import shutil
 import subprocess
 import sys
 import time
+
+import archives
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 PROGRAMS = ("quire", "quire-lab", "quire-localai")
@@ -44,8 +45,7 @@ def write(to, text):
 
 def write_gzipped(to, text):
     to.parent.mkdir(parents=True, exist_ok=True)
-    with open(to, "wb") as file, gzip.GzipFile(fileobj=file, mode="wb", mtime=0, filename="") as packed:
-        packed.write(text.encode())
+    to.write_bytes(archives.gzipped(text.encode(), 0))
     to.chmod(0o644)
 
 
