@@ -61,7 +61,7 @@ void seal_all(std::string& file) {
   for (size_t at = said_of_all + kSum; at + kRecord + kSum <= file.size();) {
     uint32_t parts = 0;
     std::memcpy(&parts, file.data() + at + 16, sizeof parts);
-    const bool windows = pools == 3 && (parts >> 4 & 0xf) != 0, state = parts >> (4 * (pools - 1)) != 0 && pools > 1;
+    const bool windows = pools == 3 && (parts >> 4 & 0xf) != 0, state = pools > 1 && parts >> (4 * (pools - 1)) != 0;
     const size_t said = kRecord + (windows ? kChunkBlocks * kWindow : 0) + (state ? kState : 0);
     seal(file, at, said);
     at += said + kSum;
