@@ -348,6 +348,7 @@ TEST_F(Constrained, TokensWordsAndStops) {
 }
 
 TEST_F(Constrained, AnswersCountAndMetricsTell) {
+  ASSERT_EQ(chat({{"guided_json", kPerson}, {"max_tokens", 1}}).status, 200);  // compiles the schema
   const Reply r = chat({{"n", 3}, {"guided_json", kPerson}, {"logprobs", true}, {"top_logprobs", 2}});
   ASSERT_EQ(r.status, 200) << r.body;
   ASSERT_EQ(r.json()["choices"].size(), 3u);
