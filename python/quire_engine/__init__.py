@@ -6,6 +6,11 @@
 
 docs/python.md of the project says more.
 """
+import sys
+
+if sys.version_info < (3, 9):
+    raise ImportError("quire_engine needs Python 3.9 or newer; the command quire does not")
+
 from .async_llm import AsyncLLM
 from .errors import (EngineDeadError, OptionError, OverloadedError, PromptTooLongError, QuireError, RequestError,
                      StartError)

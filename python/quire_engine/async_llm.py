@@ -107,6 +107,7 @@ class AsyncLLM:
     async def _wait(self) -> None:
         if self._ready is None:
             self._ready = asyncio.ensure_future(asyncio.to_thread(self._engine.wait_until_ready, False))
+            self._ready.add_done_callback(lambda f: f.cancelled() or f.exception())  # which may find nobody waiting
         await asyncio.shield(self._ready)
 
     async def _results(self, jobs: Sequence[_bodies.Job]) -> list[RequestOutput]:

@@ -101,7 +101,7 @@ class Texts(WithModel):
 
     def test_structured_outputs(self):
         def answer(**form):
-            params = q.SamplingParams(temperature=0, max_tokens=64, structured_outputs=q.StructuredOutputsParams(**form))
+            params = q.SamplingParams(temperature=0, max_tokens=99, structured_outputs=q.StructuredOutputsParams(**form))
             return self.llm.generate("The answer:", params)[0].outputs[0].text
         self.assertIn(answer(choice=["red", "green"]), ("red", "green"))
         self.assertRegex(answer(regex="[0-9]{3}"), "^[0-9]{3}$")
