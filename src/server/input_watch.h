@@ -13,8 +13,8 @@ namespace quire::server {
 
 class InputWatch {
  public:
-  // Watches `fd`, whose bytes nobody else may want: they are read and dropped. `then` is called once, at its end or when
-  // it cannot be read, on a thread of its own.
+  // Watches `fd`, whose bytes nobody else may want: they are read and dropped. `then` is called once, at its end or
+  // when it cannot be read, on a thread of its own.
   static Result<std::unique_ptr<InputWatch>> create(int fd, std::function<void()> then);
   ~InputWatch();
   InputWatch(const InputWatch&) = delete;

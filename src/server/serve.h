@@ -67,8 +67,8 @@ Status serve_model(const ServeOptions& options, const std::shared_ptr<const Load
                    std::string chat_template, std::shared_ptr<StepTrace> trace, Api& api, Registry& registry,
                    std::shared_ptr<EngineService>& service);
 
-// Runs until SIGTERM or SIGINT, or with exit_with_input until standard input ends, then finishes what was accepted within drain_timeout; a second signal ends the
-// process at once. SIGHUP opens the logs that are files anew. Errors: what keeps it from starting.
+// Runs until SIGTERM, SIGINT or (exit_with_input) the end of standard input, then finishes what was accepted within
+// drain_timeout; a second signal ends the process at once. SIGHUP opens logs anew. Errors: what keeps it from starting.
 Status serve(const ServeOptions& options);
 
 // Every route once: "GET /health, /metrics; POST /v1/chat/completions, ...".
