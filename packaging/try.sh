@@ -63,6 +63,10 @@ wheel() {
   listing >"$root.before"
   inside sh -c '/opt/venv/bin/pip install -q --no-index /try/*.whl'
   works /opt/venv/bin/quire
+  inside /opt/venv/bin/python -c '
+from quire_engine import LLM, SamplingParams
+with LLM("/try/demo-moe-nvfp4.gguf", max_model_len=512) as llm:
+    assert llm.generate("Once upon a time", SamplingParams(max_tokens=16))[0].outputs[0].text.strip()'
   inside /opt/venv/bin/pip uninstall -q -y quire-engine
   inside sh -c 'find /opt/venv/share -depth -type d -empty -delete 2>/dev/null || true'
   removed wheel

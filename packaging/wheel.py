@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Makes the wheel of what packaging/stage.py laid out: the program as a command.
+"""Makes the wheel of what packaging/stage.py laid out: the program as a command, and the Python module that starts it.
 
     packaging/wheel.py STAGE OUT
 """
@@ -13,6 +13,9 @@ import zipfile
 
 import archives
 import stage
+
+sys.path.insert(0, str(stage.ROOT / "tools"))
+import make_python_options  # noqa: E402
 
 # glibc of the sysroot (packaging/sysroot.py).
 TAG = "py3-none-manylinux_2_31_x86_64"
@@ -37,8 +40,20 @@ def check(program):
 def metadata(version, readme):
     return (f"Metadata-Version: 2.1\nName: quire-engine\nVersion: {version}\nSummary: {SUMMARY}\n"
             "License: Apache-2.0\nRequires-Python: >=3.8\nDescription-Content-Type: text/markdown\n"
+            "Provides-Extra: numpy\nRequires-Dist: numpy; extra == \"numpy\"\n"
+            "Classifier: Typing :: Typed\nClassifier: Programming Language :: Python :: 3\n"
             "Classifier: Environment :: GPU :: NVIDIA CUDA\nClassifier: Operating System :: POSIX :: Linux\n"
             f"Classifier: Topic :: Scientific/Engineering :: Artificial Intelligence\n\n{readme}")
+
+
+def module(program):
+    """The files of the Python module, with the options of this very program."""
+    folder = stage.ROOT / "python/quire_engine"
+    for path in sorted(folder.iterdir()):
+        if path.suffix == ".py" or path.name == "py.typed":
+            yield f"quire_engine/{path.name}", path.read_bytes(), 0o644
+    if make_python_options.module_text(program) != (folder / "_options.py").read_text():
+        sys.exit("wheel: the module's options are not the program's: run tools/make_python_options.py")
 
 
 def main():
@@ -53,7 +68,7 @@ def main():
     info = f"quire_engine-{version}.dist-info"
     data = f"quire_engine-{version}.data"
     doc = options.stage / "share/doc/quire"
-    entries = [(f"{data}/scripts/quire", program.read_bytes(), 0o755)]
+    entries = [(f"{data}/scripts/quire", program.read_bytes(), 0o755), *module(program)]
     for path, name in archives.files_below(options.stage / "share/man"):
         if path.is_file() and not path.name.startswith("quire-lab"):
             entries.append((f"{data}/data/share/man/{name}", path.read_bytes(), 0o644))

@@ -113,7 +113,8 @@ void ServeFlags::add_answers(Flags& flags) {
 
 void ServeFlags::add_http(Flags& flags) {
   server::HttpServerOptions& h = o.http;
-  flags.add("--host", &h.listen.host, "Numeric address to listen at; localhost, or 0.0.0.0 or :: for all");
+  flags.add("--host", &h.listen.host,
+            "Numeric address to listen at; localhost, or 0.0.0.0 or :: for all; a name that ends in .sock is --uds");
   flags.add("--port", &h.listen.port, "0: any free one");
   flags.add("--uds PATH", &h.listen.unix_socket, "Listen at a unix domain socket, and at no address");
   flags.add("--uds-mode OCTAL", &uds_mode, "Who may connect to it, as chmod has it");
@@ -137,6 +138,8 @@ void ServeFlags::add_http(Flags& flags) {
             "One JSON line a request into this file, opened anew on SIGHUP; - for standard error");
   flags.add("--trace-steps FILE", &o.step_trace, "One JSON line a step of the engine into this file");
   flags.add("--no-access-log,--disable-uvicorn-access-log", &no_access_log, "Write no access log");
+  flags.add("--exit-with-stdin", &o.exit_with_input,
+            "End when standard input does, as on SIGTERM: what started the server holds a pipe to it");
   flags.add("--notify-socket PATH", &o.notify_socket, "Tell systemd when requests can be served (NOTIFY_SOCKET)");
 }
 
@@ -201,6 +204,8 @@ Result<server::ServeOptions> ServeFlags::parsed() const {
   const auto [end, failed] = std::from_chars(uds_mode.data(), uds_mode.data() + uds_mode.size(), mode, 8);
   if (failed != std::errc() || end != uds_mode.data() + uds_mode.size() || mode > 0777)
     return request_error("--uds-mode {}: must be an octal number such as 0600 or 0660", uds_mode);
+  if (s.http.listen.unix_socket.empty() && s.http.listen.host.ends_with(".sock"))
+    s.http.listen.unix_socket = std::exchange(s.http.listen.host, {});
   if (no_access_log) s.access_log = "off";
   if (s.metrics_without_key && s.key_file.empty())
     return request_error("--metrics-without-key: there are no keys; --api-key-file gives the server some");

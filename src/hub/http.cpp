@@ -203,7 +203,8 @@ HttpClient::Answer HttpClient::ask_once(const Request& request, bool& reused) {
     reused = true;
   } else {
     answer->connection = std::make_unique<Connection>(options_.tls, stop_);
-    if (auto f = answer->connection->stream.connect(request.url, Clock::now() + options_.patience.connect))
+    if (auto f = answer->connection->stream.connect(request.url, options_.unix_socket,
+                                                    Clock::now() + options_.patience.connect))
       return Failure{std::move(f->error), f->transient};
   }
   Stream& stream = answer->connection->stream;

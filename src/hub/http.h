@@ -29,8 +29,9 @@ struct Patience {
 };
 
 struct HttpOptions {
-  Url hub;            // whose origin alone sees the token
-  std::string token;  // empty: none
+  Url hub;                  // whose origin alone sees the token
+  std::string token;        // empty: none
+  std::string unix_socket;  // whatever a URL's host is, it is asked at this socket; empty: by its address
   std::shared_ptr<const TlsContext> tls;
   Patience patience;
   std::function<void(const std::string&)> say;  // why it takes longer; may be empty. Any thread.

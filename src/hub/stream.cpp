@@ -6,6 +6,7 @@
 #include <openssl/x509v3.h>
 #include <poll.h>
 #include <sys/socket.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -122,8 +123,28 @@ bool Stream::wait_for(short events, error_code& ec) const {
   }
 }
 
-std::unique_ptr<Stream::Failure> Stream::connect(const Url& url, Clock::time_point deadline) {
+std::unique_ptr<Stream::Failure> Stream::connect(const Url& url, const std::string& unix_socket,
+                                                 Clock::time_point deadline) {
   deadline_ = deadline;
+  if (auto failure = unix_socket.empty() ? connect_inet(url) : connect_unix(unix_socket)) return failure;
+  return url.tls ? shake_hands(url) : nullptr;
+}
+
+std::unique_ptr<Stream::Failure> Stream::connect_unix(const std::string& path) {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  const auto failed = [&](const char* why) {
+    return std::make_unique<Failure>(Failure{request_error("{} cannot be reached: {}", path, why)});
+  };
+  if (path.size() >= sizeof address.sun_path) return failed(strerror(ENAMETOOLONG));
+  std::memcpy(address.sun_path, path.data(), path.size());
+  fd_ = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+  if (fd_ < 0 || ::connect(fd_, reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0)
+    return failed(strerror(errno));
+  return nullptr;
+}
+
+std::unique_ptr<Stream::Failure> Stream::connect_inet(const Url& url) {
   addrinfo hints{};
   hints.ai_socktype = SOCK_STREAM;
   hints.ai_flags = AI_NUMERICSERV;
@@ -156,7 +177,7 @@ std::unique_ptr<Stream::Failure> Stream::connect(const Url& url, Clock::time_poi
     return std::make_unique<Failure>(Failure{request_error("{} cannot be reached: {}", url.origin(), ec.message())});
   const int on = 1;
   setsockopt(fd_, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-  return url.tls ? shake_hands(url) : nullptr;
+  return nullptr;
 }
 
 std::unique_ptr<Stream::Failure> Stream::shake_hands(const Url& url) {

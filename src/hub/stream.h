@@ -47,8 +47,9 @@ class Stream {
   Stream(const Stream&) = delete;
   Stream& operator=(const Stream&) = delete;
 
-  // Resolves, connects, and checks the certificate. Nothing: it is done.
-  std::unique_ptr<Failure> connect(const Url& url, Clock::time_point deadline);
+  // Resolves, connects, and checks the certificate. Nothing: it is done. `unix_socket`: a path that is connected to in
+  // place of an address; empty: none.
+  std::unique_ptr<Failure> connect(const Url& url, const std::string& unix_socket, Clock::time_point deadline);
   // Of what is read and written from here on. Past it: asio::error::timed_out.
   void set_deadline(Clock::time_point deadline) { deadline_ = deadline; }
 
@@ -72,6 +73,8 @@ class Stream {
   }
 
  private:
+  std::unique_ptr<Failure> connect_inet(const Url& url);
+  std::unique_ptr<Failure> connect_unix(const std::string& path);
   bool wait_for(short events, error_code& ec) const;
   std::unique_ptr<Failure> shake_hands(const Url& url);
   // What a call of OpenSSL that did not succeed waits for; false: it has failed, or ended (asio::error::eof).

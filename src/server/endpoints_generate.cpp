@@ -78,6 +78,7 @@ GenerationPlan make_plan(const GenerationParams& p, const std::shared_ptr<const 
   plan.stop_tokens = p.request.stop_tokens;
   plan.stream = p.stream;
   plan.logprobs = p.request.sampling.logprobs >= 0;
+  plan.report_ends = p.answer_logprobs;
   plan.answers_each = static_cast<size_t>(p.n);
   plan.cache_info = p.return_cache_info;
   return plan;
@@ -102,6 +103,7 @@ OpenAiEnvelope envelope_of(const GenerationPlan& plan, const GenerationParams& p
           .include_usage = p.include_usage,
           .continuous_usage = p.continuous_usage,
           .token_ids = p.return_token_ids,
+          .answer_logprobs = p.answer_logprobs,
           .prompt_ids = plan.prompt_ids,
           .answers_each = plan.answers_each};
 }
@@ -135,7 +137,7 @@ ApiStatus check_told_ids(const GenerationParams& p, int64_t tokens) {
 
 // What answers tell of their prompts.
 PromptReport::Wanted wanted_of(const GenerationParams& p, bool echo) {
-  return {.lists = echo ? p.request.sampling.logprobs : -1, .prompt_logprobs = p.prompt_logprobs};
+  return {.lists = echo && !p.answer_logprobs ? p.request.sampling.logprobs : -1, .prompt_logprobs = p.prompt_logprobs};
 }
 
 ApiStatus check_reported(const GenerationParams& p, const PromptReport::Wanted& wanted, int64_t prompt_tokens) {

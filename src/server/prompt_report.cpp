@@ -25,6 +25,14 @@ void separate(std::string& list) {
   if (!list.empty()) list += ',';
 }
 
+// A rank of 0 is not known.
+void append_entry(std::string& to, const Tokenizer& tokenizer, TokenId token, float logprob, int64_t rank) {
+  fmt::format_to(std::back_inserter(to), R"("{}":{{"logprob":)", token);
+  append_logprob(to, logprob);
+  fmt::format_to(std::back_inserter(to), R"(,"rank":{},"decoded_token":{}}})", rank > 0 ? std::to_string(rank) : "null",
+                 dump(text_of(tokenizer, token)));
+}
+
 std::string joined(const std::string* before, const std::string& list) {
   if (before == nullptr || before->empty()) return list;
   return list.empty() ? *before : *before + ',' + list;
@@ -115,20 +123,30 @@ void PromptReport::add_token(size_t i) {
   if (wanted_.prompt_logprobs < 0) return;
   const std::span<const TokenLogprob> top = found.first(static_cast<size_t>(wanted_.prompt_logprobs));
   map_ += ",{";
-  write_entry(tokens_[i], logprob, scores_->ranks[i - 1]);
+  append_entry(map_, *tokenizer_, tokens_[i], logprob, scores_->ranks[i - 1]);
   for (size_t k = 0; k < top.size() && top[k].token >= 0; ++k) {
     if (top[k].token == tokens_[i]) continue;
     map_ += ',';
-    write_entry(top[k].token, top[k].logprob, static_cast<int64_t>(k) + 1);
+    append_entry(map_, *tokenizer_, top[k].token, top[k].logprob, static_cast<int64_t>(k) + 1);
   }
   map_ += '}';
 }
 
-void PromptReport::write_entry(TokenId token, float logprob, int64_t rank) {
-  fmt::format_to(std::back_inserter(map_), R"("{}":{{"logprob":)", token);
-  append_logprob(map_, logprob);
-  fmt::format_to(std::back_inserter(map_), R"(,"rank":{},"decoded_token":{}}})", rank,
-                 dump(text_of(*tokenizer_, token)));
+std::string logprobs_by_id(const Tokenizer& tokenizer, std::span<const TokenReport> tokens) {
+  std::string list;
+  for (const TokenReport& r : tokens) {
+    separate(list);
+    const auto among = std::find_if(r.top.begin(), r.top.end(), [&](const auto& t) { return t.token == r.token; });
+    list += '{';
+    append_entry(list, tokenizer, r.token, r.logprob, among == r.top.end() ? 0 : among - r.top.begin() + 1);
+    for (size_t k = 0; k < r.top.size() && r.top[k].token >= 0; ++k) {
+      if (r.top[k].token == r.token) continue;
+      list += ',';
+      append_entry(list, tokenizer, r.top[k].token, r.top[k].logprob, static_cast<int64_t>(k) + 1);
+    }
+    list += '}';
+  }
+  return '[' + list + ']';
 }
 
 }  // namespace quire::server

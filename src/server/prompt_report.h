@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "engine/request.h"
+#include "server/answer_events.h"
 #include "tokenizer/tokenizer.h"
 
 namespace quire::server {
@@ -67,7 +68,6 @@ class PromptReport {
  private:
   void write_token(size_t i);
   void add_token(size_t i);
-  void write_entry(TokenId token, float logprob, int64_t rank);
 
   const Tokenizer* tokenizer_;
   SharedTokens tokens_;
@@ -78,6 +78,10 @@ class PromptReport {
   std::string map_;
   size_t written_ = 0;  // tokens
 };
+
+// [{"9707": {"logprob": -1.5, "rank": 3, "decoded_token": "Hello"}, ...}, ...]: of each token of an answer itself, then
+// of the likeliest ones. A rank beyond these is null.
+std::string logprobs_by_id(const Tokenizer& tokenizer, std::span<const TokenReport> tokens);
 
 // Characters of UTF-8 that begin in these bytes.
 size_t characters(std::string_view bytes);

@@ -18,6 +18,7 @@
 #include "core/output.h"
 #include "core/signals.h"
 #include "engine/sampling_defaults.h"
+#include "server/input_watch.h"
 #include "server/memory_parts.h"
 #include "server/notify.h"
 #include "tokenizer/chat_template.h"
@@ -177,6 +178,11 @@ Status serve_until_signal(const ServeOptions& o, Registry& registry, LineWriter&
   tell_connections(o.http.max_connections, http->max_connections());
   SignalNotes signals({SIGTERM, SIGINT}, SignalNotes::Second::kEnds);
   if (Logs::has_files(o)) signals.count_requests(SIGHUP);
+  std::unique_ptr<InputWatch> input;
+  if (o.exit_with_input) {
+    QUIRE_TRY(input, InputWatch::create(STDIN_FILENO, [&] { signals.wake(); }));
+  }
+  const auto left_alone = [&] { return input && input->ended(); };
   http->start();  // /health tells that the model is being loaded
   Status loaded;
   std::shared_ptr<EngineService> service;
@@ -186,7 +192,7 @@ Status serve_until_signal(const ServeOptions& o, Registry& registry, LineWriter&
     is_loaded = true;
     signals.wake();
   });
-  wait_for_signal(signals, logs, [&] { return is_loaded.load(); });
+  wait_for_signal(signals, logs, [&] { return is_loaded.load() || left_alone(); });
   if (!is_loaded) {
     tell("stopped while the model was being loaded");
     messages.drain(kLastMessages);
@@ -199,7 +205,7 @@ Status serve_until_signal(const ServeOptions& o, Registry& registry, LineWriter&
     measure_memory(service->engine(), grammars, *http, o.responses, registry);
   });
   tell_systemd(o, "READY=1");
-  wait_for_signal(signals, logs, [] { return false; });
+  wait_for_signal(signals, logs, left_alone);
   tell_systemd(o, "STOPPING=1");
   drain(o, api, *http);
   http->stop();

@@ -37,8 +37,9 @@ struct ServeOptions {
   bool metrics_without_key = false;
   std::string allowed_origins, allowed_hosts;  // lists (origin_policy.h)
   std::string access_log = "-";
-  std::string step_trace;     // a file for a record of every step; empty: none
-  std::string notify_socket;  // of systemd
+  std::string step_trace;        // a file for a record of every step; empty: none
+  std::string notify_socket;     // of systemd
+  bool exit_with_input = false;  // the end of standard input asks for the end, as SIGTERM does
   EngineOptions engine;
   std::string why_no_gpu;  // where one would have been taken; empty: nobody asked, or there is one
   RequestLimits limits;
@@ -66,8 +67,8 @@ Status serve_model(const ServeOptions& options, const std::shared_ptr<const Load
                    std::string chat_template, std::shared_ptr<StepTrace> trace, Api& api, Registry& registry,
                    std::shared_ptr<EngineService>& service);
 
-// Runs until SIGTERM or SIGINT, then finishes what was accepted within drain_timeout; a second signal ends the
-// process at once. SIGHUP opens the logs that are files anew. Errors: what keeps it from starting.
+// Runs until SIGTERM, SIGINT or (exit_with_input) the end of standard input, then finishes what was accepted within
+// drain_timeout; a second signal ends the process at once. SIGHUP opens logs anew. Errors: what keeps it from starting.
 Status serve(const ServeOptions& options);
 
 // Every route once: "GET /health, /metrics; POST /v1/chat/completions, ...".

@@ -26,6 +26,17 @@ TEST_F(Health, SaysWhetherAServerIsReady) {
   expect_refused("health --timeout 1 --url " + url(), "127.0.0.1");
 }
 
+TEST_F(Health, AsksAtAUnixDomainSocket) {
+  write("err", "");
+  launch("--no-access-log --host " + path("quire.sock"));  // which is --uds by its name
+  ASSERT_TRUE(eventually([&] { return quire("health --uds " + path("quire.sock")).out == "ok\n"; }));
+  expect_refused("health --uds " + path("quire.sock") + " --url localhost/v2", "answers with status 404");
+  kill(pid_, SIGTERM);
+  EXPECT_EQ(wait(), 0);
+  expect_refused("health --uds " + path("quire.sock"), path("quire.sock") + " cannot be reached: No such file");
+  expect_refused("health --uds /" + std::string(200, 'x'), "File name too long");
+}
+
 TEST_F(Health, RefusesWhatIsNoAddress) {
   expect_refused("health --url ftp://x", "ftp://x");
   expect_refused("health --timeout 0", "--timeout 0: must be between 1 and 3600 s");

@@ -78,6 +78,58 @@ TEST(TokenIds, OfCompletions) {
   }
 }
 
+// The same numbers as in the other form, and of every token, the one that ends the answer too.
+TEST(AnswerLogprobs, AreToldByTokens) {
+  const Json usual = {{"messages", kSum}, {"temperature", 0}, {"logprobs", true}, {"top_logprobs", 2}};
+  const Json lists = told("/v1/chat/completions", usual)["choices"][0]["logprobs"]["content"];
+  const Json body = {{"messages", kSum}, {"temperature", 0}, {"answer_logprobs", 2}, {"return_token_ids", true}};
+  const Json choice = told("/v1/chat/completions", body)["choices"][0];
+  EXPECT_TRUE(choice["logprobs"].is_null());
+  const Json& entries = choice["answer_logprobs"];
+  ASSERT_EQ(entries.size(), choice["token_ids"].size());
+  ASSERT_EQ(entries.size(), lists.size() + 1);
+  for (size_t i = 0; i < entries.size(); ++i) {
+    const auto own = entries[i].begin();
+    EXPECT_EQ(own.key(), std::to_string(choice["token_ids"][i].get<int>()));
+    EXPECT_EQ(own.value()["rank"], 1);
+    EXPECT_EQ(entries[i].size(), 2u);
+    if (i == lists.size()) break;
+    EXPECT_EQ(own.value()["decoded_token"], lists[i]["token"]);
+    // One form writes floats and the other doubles.
+    EXPECT_EQ(own.value()["logprob"].get<float>(), lists[i]["logprob"].get<float>());
+    EXPECT_EQ(std::next(own).value()["logprob"].get<float>(), lists[i]["top_logprobs"][1]["logprob"].get<float>());
+  }
+  Json streamed = Json::array();
+  for (const Json& chunk : chunks("/v1/chat/completions", body))
+    for (const Json& c : chunk["choices"])
+      for (const Json& entry : c.value("answer_logprobs", Json::array())) streamed.push_back(entry);
+  EXPECT_EQ(streamed, entries);
+}
+
+TEST(AnswerLogprobs, OfCompletions) {
+  const Json body = {{"prompt", "The cat"}, {"max_tokens", 5}, {"temperature", 1}, {"seed", 9}};
+  Json usual = body, asked = body;
+  usual["logprobs"] = 0;
+  asked["answer_logprobs"] = 0;
+  asked["echo"] = true;
+  const Json lists = told("/v1/completions", usual)["choices"][0]["logprobs"]["token_logprobs"];
+  const Json entries = told("/v1/completions", asked)["choices"][0]["answer_logprobs"];
+  ASSERT_EQ(entries.size(), lists.size());
+  for (size_t i = 0; i < entries.size(); ++i) {
+    EXPECT_EQ(entries[i].size(), 1u);
+    EXPECT_EQ(entries[i].begin().value()["logprob"], lists[i]);
+    EXPECT_TRUE(entries[i].begin().value()["rank"].is_null()) << "nobody asked for alternatives";
+  }
+  for (const auto& [path, both] : {std::pair{"/v1/completions", Json{{"prompt", "a"}, {"logprobs", 1}}},
+                                   {"/v1/chat/completions", {{"messages", kSum}, {"logprobs", true}}}}) {
+    Json wrong = both;
+    wrong["answer_logprobs"] = 1;
+    const Reply r = ask(demo_server().port(), post(path, wrong));
+    EXPECT_EQ(r.status, 400);
+    EXPECT_EQ(r.error(), "'answer_logprobs' does not go with 'logprobs'");
+  }
+}
+
 TEST(Render, MakesPromptsAndComputesNothing) {
   const Json chat = told("/v1/chat/completions/render", {{"messages", kSum}, {"max_tokens", 5}, {"temperature", 0.25}});
   EXPECT_EQ(chat["token_ids"], tokens_of({{"messages", kSum}}));

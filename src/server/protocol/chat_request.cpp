@@ -114,7 +114,7 @@ ApiResult<CompletionRequest> parse_infill_request(JsonDocument body, const Reque
   IgnoredFields ignored{.strict = limits.strict_parameters};
   JsonDocument own(Json::object());
   for (const char* name : {"input_prefix", "input_suffix", "input_extra", "prompt", "n", "logprobs", "n_probs", "echo",
-                           "prompt_logprobs", "return_token_ids", "truncate_prompt_tokens"})
+                           "prompt_logprobs", "answer_logprobs", "return_token_ids", "truncate_prompt_tokens"})
     if (const auto at = body->find(name); at != body->end()) {
       (*own)[name] = std::move(*at);
       body->erase(at);
@@ -127,7 +127,7 @@ ApiResult<CompletionRequest> parse_infill_request(JsonDocument body, const Reque
   f.text("prompt", infill.begun, SIZE_MAX);
   QUIRE_CHECKED(read_files(f, infill.files));
   f.refuse("n", "one text is filled in", {1});
-  for (const char* name : {"logprobs", "n_probs", "echo", "prompt_logprobs", "return_token_ids"})
+  for (const char* name : {"logprobs", "n_probs", "echo", "prompt_logprobs", "answer_logprobs", "return_token_ids"})
     f.refuse(name, "this API has it in no answer; give /v1/completions a 'suffix'", {0, false});
   f.refuse("truncate_prompt_tokens", "what is too long is cut on both sides of the gap");
   QUIRE_CHECKED(f.finish());

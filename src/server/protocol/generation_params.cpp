@@ -62,6 +62,16 @@ void read_stream(Fields& f, GenerationParams& p) {
   if (ApiStatus s = inner.finish(); !s.ok()) f.fail(s.take_error());
 }
 
+// One form of log-probabilities goes with no other.
+void read_answer_logprobs(Fields& f, const RequestLimits& limits, GenerationParams& p) {
+  int& top = p.request.sampling.logprobs;
+  f.integer("answer_logprobs", top, 0, limits.max_logprobs);
+  p.answer_logprobs = top >= 0;
+  const Json* const other = f.take("logprobs");
+  if (p.answer_logprobs && other != nullptr && *other != false)
+    f.fail(bad_field("answer_logprobs", "invalid_value", "'answer_logprobs' does not go with 'logprobs'"));
+}
+
 // Known from OpenAI, vLLM, SGLang and llama.cpp, and not served here. A field that would change the text is refused: an
 // answer without its effect would be taken for one with it.
 void refuse_the_rest(Fields& f) {
@@ -114,6 +124,7 @@ void read_generation_params(Fields& f, const RequestLimits& limits, GenerationPa
   if (p.stream && p.prompt_logprobs >= 0)
     f.fail(bad_field("prompt_logprobs", "invalid_value",
                      "'prompt_logprobs' are told in whole answers, not in a stream; 'echo' with 'logprobs' is"));
+  read_answer_logprobs(f, limits, p);
   f.boolean("skip_special_tokens", p.skip_special_tokens);
   f.integer("truncate_prompt_tokens", p.truncate_prompt, -1, kMax64);
   if (p.truncate_prompt && *p.truncate_prompt == 0)

@@ -65,6 +65,7 @@ struct GenerationParams {
   std::optional<int64_t>
       truncate_prompt;                  // to so many of the prompt's last tokens; -1: to what the context has room for
   int prompt_logprobs = -1;             // of the prompt's tokens: -1, or the number of alternatives
+  bool answer_logprobs = false;         // of the answer's tokens, in the form of those of the prompt's
   bool stop_in_reasoning = false;       // stop texts are looked for in reasoning too
   std::optional<AskedForm> form;        // that the answer must have
   std::vector<TokenId> allowed_tokens;  // of which it must be made; empty: any

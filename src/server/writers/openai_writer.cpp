@@ -43,8 +43,9 @@ class OpenAiWriter : public AnswerWriter {
   struct Names {
     std::string_view id_prefix, object, chunk_object;  // "chatcmpl-"; of a whole answer; of a stream's chunk
   };
-  OpenAiWriter(OpenAiEnvelope options, Names names)
-      : options_(std::move(options)),
+  OpenAiWriter(OpenAiEnvelope options, Names names, const Tokenizer& tokenizer)
+      : tokenizer_(tokenizer),
+        options_(std::move(options)),
         names_(names),
         id_(std::string(names.id_prefix) + random_hex()),
         created_(std::time(nullptr)) {}
@@ -64,9 +65,15 @@ class OpenAiWriter : public AnswerWriter {
     const SharedTokens& ids = options_.prompt_ids.at(static_cast<size_t>(index) / options_.answers_each);
     return fmt::format(R"(,"prompt_token_ids":[{}])", fmt::join(ids, ","));
   }
+  // And their log-probabilities by these.
   std::string token_ids(const AnswerPart& p) const {
-    return options_.token_ids ? fmt::format(R"(,"token_ids":[{}])", fmt::join(p.token_ids, ",")) : "";
+    std::string text;
+    if (options_.token_ids) text = fmt::format(R"(,"token_ids":[{}])", fmt::join(p.token_ids, ","));
+    if (options_.answer_logprobs) text += R"(,"answer_logprobs":)" + logprobs_by_id(tokenizer_, p.tokens);
+    return text;
   }
+  bool answer_logprobs() const { return options_.answer_logprobs; }
+  const Tokenizer& tokenizer_;
 
  private:
   // The beginning of an object, up to its choices.
@@ -110,9 +117,8 @@ Json token_json(const Tokenizer& t, TokenId token, float logprob) {
 class ChatWriter : public OpenAiWriter {
  public:
   ChatWriter(OpenAiEnvelope options, const Tokenizer& tokenizer, bool logprobs)
-      : OpenAiWriter(std::move(options), {"chatcmpl-", "chat.completion", "chat.completion.chunk"}),
-        tokenizer_(tokenizer),
-        logprobs_(logprobs) {}
+      : OpenAiWriter(std::move(options), {"chatcmpl-", "chat.completion", "chat.completion.chunk"}, tokenizer),
+        logprobs_(logprobs && !answer_logprobs()) {}
 
  private:
   std::string whole_choice(const AnswerPart& p, const PromptReport*) const override {
@@ -190,7 +196,6 @@ class ChatWriter : public OpenAiWriter {
 
   Json logprobs(const AnswerPart& p) const { return logprobs_ ? chat_logprobs(tokenizer_, p.tokens) : Json(); }
 
-  const Tokenizer& tokenizer_;
   bool logprobs_;
   std::vector<int> calls_;  // of each answer: how many have begun
 };
@@ -198,9 +203,8 @@ class ChatWriter : public OpenAiWriter {
 class CompletionWriter : public OpenAiWriter {
  public:
   CompletionWriter(OpenAiEnvelope options, const Tokenizer& tokenizer, bool logprobs, std::vector<std::string> echoes)
-      : OpenAiWriter(std::move(options), {"cmpl-", "text_completion", "text_completion"}),
-        tokenizer_(tokenizer),
-        logprobs_(logprobs),
+      : OpenAiWriter(std::move(options), {"cmpl-", "text_completion", "text_completion"}, tokenizer),
+        logprobs_(logprobs && !answer_logprobs()),
         echoes_(std::move(echoes)) {}
 
  private:
@@ -243,7 +247,6 @@ class CompletionWriter : public OpenAiWriter {
     return lists.json(prompt);
   }
 
-  const Tokenizer& tokenizer_;
   bool logprobs_;
   std::vector<std::string> echoes_;
 };

@@ -11,6 +11,7 @@ struct OpenAiEnvelope {
   bool include_usage = false;                 // a last chunk with the usage
   bool continuous_usage = false;              // the usage so far in every chunk
   bool token_ids = false;                     // answers tell their tokens, and those of their prompts
+  bool answer_logprobs = false;               // log-probabilities are told by token ids, and in no other form
   std::vector<SharedTokens> prompt_ids = {};  // of each prompt, where they are told
   size_t answers_each = 1;                    // to a prompt; those to one stand together
 };
