@@ -1,5 +1,6 @@
 #include "image/decode.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "image/exif.h"
@@ -61,6 +62,9 @@ Result<ImageHeader> read_header(Bytes file, const ImageLimits& limits) {
   header->format = format;
   if (header->width <= 0 || header->height <= 0)
     return request_error("the {} image has no pixels ({} x {})", format_name(format), header->width, header->height);
+  if (std::max(header->width, header->height) > limits.max_side)
+    return request_error("the {} image has {} x {} pixels, and a side of more than {}", format_name(format),
+                         header->width, header->height, limits.max_side);
   // Formats have sides of at most 2^31, so the product fits.
   const uint64_t pixels = static_cast<uint64_t>(header->width) * static_cast<uint64_t>(header->height);
   if (pixels > limits.max_pixels)

@@ -15,6 +15,7 @@ namespace quire::image {
 struct ImageLimits {
   uint64_t max_bytes = uint64_t{32} << 20;   // of the file
   uint64_t max_pixels = uint64_t{64} << 20;  // width times height: three bytes each
+  int64_t max_side = 65536;                  // what resizing keeps for a side grows with it
 };
 
 enum class Format { kPng, kJpeg, kWebp, kGif };

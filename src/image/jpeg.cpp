@@ -17,8 +17,8 @@ namespace quire::image {
 namespace {
 
 // Every scan of a progressive file goes through all of its coefficients, even if it says nothing of them. Encoders
-// write about ten. The product allows 16 for the largest pictures.
-constexpr int64_t kMaxScans = 100, kMaxScannedPixels = int64_t{1} << 30;
+// write about ten.
+constexpr int64_t kUsualScans = 16, kMaxScans = 100, kMaxScannedPixels = int64_t{1} << 30;
 
 enum Marker : uint32_t { kEoi = 0xd9, kSos = 0xda, kApp1 = 0xe1, kTem = 0x01 };
 
@@ -138,7 +138,8 @@ Result<ImageHeader> read_jpeg_header(Bytes file) {
     }
     if (marker != kSos) continue;
     if (header.width == 0) return request_error("has a scan before its frame");
-    if (++scans > kMaxScans || scans * header.width * header.height > kMaxScannedPixels)
+    const int64_t scanned = ++scans * header.width * header.height;
+    if (scans > kMaxScans || (scans > kUsualScans && scanned > kMaxScannedPixels))
       return request_error("has more than {} scans of {} x {} pixels", scans - 1, header.width, header.height);
   }
   if (header.width == 0) return request_error("has no frame");

@@ -84,6 +84,7 @@ def png_files(w, h, seed):
     yield "png-rgb16", png(ramp(16, w, h, 3, seed), 16, 2)
     yield "png-rgba16", png(ramp(16, w, h, 4, seed), 16, 6)
     yield "png-grey8", png(a[:, :, :1], 8, 0)
+    yield "png-grey16", png(ramp(16, w, h, 1, seed), 16, 0)
     yield "png-grey1", png(ramp(1, w, h, 1, seed), 1, 0)
     yield "png-grey2", png(ramp(2, w, h, 1, seed), 2, 0)
     yield "png-grey4-interlaced", png(ramp(4, w, h, 1, seed), 4, 0, True)
@@ -109,7 +110,11 @@ def jpeg_files(w, h, seed):
     yield "jpeg-low", saved(image, "JPEG", quality=8)
     yield "jpeg-grey", saved(image.convert("L"), "JPEG", quality=80)
     yield "jpeg-grey-progressive", saved(image.convert("L"), "JPEG", quality=80, progressive=True)
-    yield "jpeg-cmyk", saved(Image.fromarray(ramp(8, w, h, 4, seed).astype(np.uint8), "CMYK"), "JPEG", quality=90)
+    inks = saved(Image.fromarray(ramp(8, w, h, 4, seed).astype(np.uint8), "CMYK"), "JPEG", quality=90)
+    yield "jpeg-cmyk", inks
+    at = inks.index(b"Adobe") + 11
+    assert inks[at] == 0
+    yield "jpeg-ycck", inks[:at] + b"\2" + inks[at + 1:]
     yield "jpeg-restarts", saved(image, "JPEG", quality=75, restart_marker_blocks=3)
     for o in range(1, 9):
         yield f"jpeg-turned{o}", saved(image, "JPEG", quality=75, exif=b"Exif\0\0" + exif(o, big=o % 2 == 0))
