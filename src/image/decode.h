@@ -33,8 +33,7 @@ struct ImageHeader {
   int64_t shown_height() const { return is_turned() ? width : height; }
 };
 
-// What the file says of itself, held against the limits. Reads structure alone: of a file within max_bytes this takes
-// a few milliseconds at most, and no memory.
+// What the file says of itself, held against the limits. Reads structure alone, and takes no memory.
 Result<ImageHeader> read_header(Bytes file, const ImageLimits& limits);
 
 // The pixels, upright. Transparent parts lie on white; 16 bits become their upper 8; colour profiles are not applied.

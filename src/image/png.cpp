@@ -15,6 +15,7 @@ namespace quire::image {
 namespace {
 
 constexpr size_t kFirstChunk = 8, kChunkFrame = 12;  // length, name, checksum
+constexpr int kMaxChunks = 100000;                   // a file of 32 MiB has about 4000
 
 // One decoding: what libpng reads from, and what it said when it gave up.
 struct PngRead {
@@ -114,7 +115,9 @@ Result<ImageHeader> read_png_header(Bytes file) {
   header.height = big32(fields, 4);
   if (std::max(header.width, header.height) > 0x7fffffff) return request_error("names a size that PNG does not have");
   header.has_alpha = (byte_at(fields, 9) & PNG_COLOR_MASK_ALPHA) != 0;
+  int chunks = 0;
   for (size_t at = kFirstChunk; file.size() - at >= kChunkFrame;) {
+    if (++chunks > kMaxChunks) return request_error("has more than {} chunks", kMaxChunks);
     const size_t length = big32(file, at), left = file.size() - at - kChunkFrame;
     if (has_text(file, at + 4, "tRNS")) header.has_alpha = true;
     if (length > left || has_text(file, at + 4, "IEND")) break;

@@ -1,4 +1,4 @@
-// Another size for a picture, with the bits that Image.resize of Pillow gave until 12.2 (docs/images.md says what newer
+// Another size for a picture, with the bits that Image.resize of Pillow gave until 12.1 (docs/images.md says what newer
 // ones do).
 //
 // A pixel of the result is a weighted sum of the pixels around its place. The filter is as wide as a pixel of the

@@ -122,6 +122,24 @@ TEST(Hostile, PngTextsAndProfilesAreNotUnpacked) {
   }
 }
 
+TEST(Hostile, FilesOfNothingButSmallParts) {
+  const auto filled = [](std::string begin, std::string_view part) {
+    while (begin.size() + part.size() <= (32u << 20)) begin += part;
+    return begin;
+  };
+  const std::string jpeg = "\xff\xd8\xff", png = picture("png-rgb").substr(0, 33);
+  struct Case {
+    std::string file, said;
+  } const cases[] = {
+      {filled(jpeg, {"\xff\0", 2}), "has no frame"},
+      {filled(jpeg, "\xff"), "has no frame"},
+      {filled(jpeg, {"\xff\xfe\0\2", 4}), "has more than 20000 segments"},
+      {filled(png, {"\0\0\0\0tEXt\0\0\0\0", 12}), "has more than 100000 chunks"},
+  };
+  for (const Case& c : cases)
+    EXPECT_LT(shortest([&] { EXPECT_THAT(refusal_of(c.file), HasSubstr(c.said)); }), kAtOnce) << c.said;
+}
+
 TEST(Hostile, JpegOfManyScans) {
   const std::string file = picture("jpeg-progressive");
   const size_t last_scan = file.rfind("\xff\xda"), end = file.size() - 2;
