@@ -1,5 +1,5 @@
-# The libraries that decode pictures, as a list IMAGE_LIBRARIES. With QUIRE_STATIC these are archives, because the suffixes
-# that find_library tries were set before.
+# The libraries that decode pictures, as a list IMAGE_LIBRARIES. With QUIRE_STATIC these are archives, because the
+# suffixes that find_library tries were set before.
 find_path(PNG_INCLUDE_DIR png.h REQUIRED)
 find_path(JPEG_INCLUDE_DIR jpeglib.h REQUIRED)
 find_path(WEBP_INCLUDE_DIR webp/decode.h REQUIRED)

@@ -5,7 +5,6 @@
 
 Needs transformers, numpy and Pillow 12.0.0: newer ones resize in another order of passes (docs/images.md)."""
 import hashlib
-import io
 import json
 import pathlib
 import random
@@ -40,7 +39,8 @@ def noise(width, height, seed):
 def resizes(count):
     rng = random.Random(1)
     for seed in range(count):
-        small, large, tall = (rng.randint(1, 40), rng.randint(1, 40)), (rng.randint(1, 240), rng.randint(1, 240)), (3, rng.randint(200, 300))
+        small, large = ((rng.randint(1, most), rng.randint(1, most)) for most in (40, 240))
+        tall = (3, rng.randint(200, 300))
         width, height = rng.choice([small, large, tall])
         to = rng.choice([(rng.randint(1, 40), rng.randint(1, 40)), (rng.randint(1, 240), rng.randint(1, 240)),
                          (width, rng.randint(1, 240)), (rng.randint(1, 240), height)])
@@ -73,7 +73,8 @@ def main():
     for name, config in references.CONFIGS.items():
         for width, height in ((61, 43), (150, 30)):
             rows, columns, tokens, values = references.patches(name, Image.fromarray(noise(width, height, 1)))
-            patches.setdefault(name, []).append([width, height, rows, columns, tokens, sha256(values.astype(np.float32))])
+            hashed = sha256(values.astype(np.float32))
+            patches.setdefault(name, []).append([width, height, rows, columns, tokens, hashed])
     golden = {"made_with": {"pillow": PIL.__version__, "transformers": transformers.__version__},
               "files": files, "configs": references.CONFIGS, "patches": patches,
               "resizes": list(resizes(220)), "plans": list(plans(200))}

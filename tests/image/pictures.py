@@ -59,7 +59,8 @@ def png(samples, depth, colour, interlaced=False, more=(), behind=()):
             data += b"\0" + row.tobytes()
     header = struct.pack(">IIBBBBB", width, height, depth, colour, 0, 0, int(interlaced))
     middle = b"".join(chunk(*c) for c in more) + chunk(b"IDAT", zlib.compress(data, 9))
-    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + middle + b"".join(chunk(*c) for c in behind) + chunk(b"IEND", b"")
+    end = b"".join(chunk(*c) for c in behind) + chunk(b"IEND", b"")
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + middle + end
 
 
 def exif(orientation, big=False):
@@ -137,7 +138,8 @@ def gif(width, height, frame, indices, palette, local=None, transparent=None, in
     """A GIF file whose frame lies anywhere, coded without compression: nine bits for each index, often cleared."""
     left, top = frame
     rows, columns = indices.shape
-    order = [y for first, step in ((0, 8), (4, 8), (2, 4), (1, 2)) for y in range(first, rows, step)] if interlaced else range(rows)
+    passes = ((0, 8), (4, 8), (2, 4), (1, 2)) if interlaced else ((0, 1),)
+    order = [y for first, step in passes for y in range(first, rows, step)]
     codes = []
     for i, v in enumerate(np.concatenate([indices[y] for y in order])):
         if i % 250 == 0:
@@ -151,7 +153,8 @@ def gif(width, height, frame, indices, palette, local=None, transparent=None, in
     if transparent is not None:
         out += b"!\xf9\x04" + bytes([1, 0, 0, transparent]) + b"\0"
     flags = (0x87 if local else 0) | (0x40 if interlaced else 0)
-    return out + b"," + struct.pack("<HHHHB", left, top, columns, rows, flags) + (local or b"") + b"\x08" + blocks + b"\0;"
+    frame_header = b"," + struct.pack("<HHHHB", left, top, columns, rows, flags) + (local or b"")
+    return out + frame_header + b"\x08" + blocks + b"\0;"
 
 
 def gif_files(w, h, seed):

@@ -10,8 +10,9 @@ from transformers.models.gemma4.image_processing_pil_gemma4 import (Gemma4ImageP
 from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil, smart_resize
 
 HALF = [0.5, 0.5, 0.5]
-QWEN3 = {"image_processor_type": "Qwen2VLImageProcessorFast", "size": {"shortest_edge": 65536, "longest_edge": 16777216},
-         "patch_size": 16, "temporal_patch_size": 2, "merge_size": 2, "image_mean": HALF, "image_std": HALF}
+QWEN3 = {"image_processor_type": "Qwen2VLImageProcessorFast",
+         "size": {"shortest_edge": 65536, "longest_edge": 16777216}, "patch_size": 16,
+         "temporal_patch_size": 2, "merge_size": 2, "image_mean": HALF, "image_std": HALF}
 GEMMA4 = {"image_processor_type": "Gemma4ImageProcessor", "patch_size": 16, "pooling_kernel_size": 3,
           "max_soft_tokens": 280, "do_normalize": False}
 # As models have them, and with limits so small that pictures of tests pass them.
@@ -57,7 +58,8 @@ def patches(name, image):
     if name == "gemma3":
         side, patch = values.shape[-1], TOWER_PATCH[name]
         n = side // patch
-        return n, n, CONFIGS[name]["image_seq_length"], values[0].reshape(3, n, patch, n, patch).transpose(1, 3, 0, 2, 4)
+        cut = values[0].reshape(3, n, patch, n, patch).transpose(1, 3, 0, 2, 4)
+        return n, n, CONFIGS[name]["image_seq_length"], cut
     places = np.asarray(out["image_position_ids"])[0]
     real = places[:, 0] >= 0
     columns, rows = (int(n) + 1 for n in places.max(axis=0))
@@ -69,7 +71,7 @@ def size_for(name, width, height):
     config = CONFIGS[name]
     try:
         if name.startswith("qwen"):
-            size = config.get("size", {"shortest_edge": config.get("min_pixels"), "longest_edge": config.get("max_pixels")})
+            size = config.get("size") or {"shortest_edge": config["min_pixels"], "longest_edge": config["max_pixels"]}
             side = config["patch_size"] * config["merge_size"]
             h, w = smart_resize(height, width, side, size["shortest_edge"], size["longest_edge"])
         elif name == "gemma3":
