@@ -13,10 +13,10 @@ build() {
 }
 
 asan() {
-  build asan test_{core,gguf,tokenizer,constraint,convert,jinja,cache,ops,conformance,engine,fuzz}
+  build asan test_{core,gguf,tokenizer,constraint,convert,jinja,image,cache,ops,conformance,engine,fuzz}
   # Without those that run the program: the server and the commands take as long to compile as all the rest.
   GTEST_FILTER='-ConvertCommand*:SchemaTable*' \
-    ctest --test-dir build/asan --output-on-failure -j2 -R '^(core|gguf|tokenizer|constraint|convert|jinja|cache|ops|fuzz)$'
+    ctest --test-dir build/asan --output-on-failure -j2 -R '^(core|gguf|tokenizer|constraint|convert|jinja|image|cache|ops|fuzz)$'
   build/asan/test_conformance --gtest_brief=1 --gtest_filter='*.PassesOneCase*'
   # What owns and gives back; the texts of whole models run long through the same code.
   build/asan/test_engine --gtest_brief=1 --gtest_filter='EngineTest*:Checkpoints*:Depth*:Constraints*:*/Windows.*:*Speculation.Drafts*tiny_qwen35moe'

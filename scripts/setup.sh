@@ -10,6 +10,7 @@ packages=(
   g++ cmake ninja-build ccache pkg-config
   nlohmann-json3-dev libcli11-dev libspdlog-dev libfmt-dev libutf8proc-dev libpcre2-dev libedit-dev # the program
   libboost-dev libssl-dev                                                                           # its server
+  libpng-dev libjpeg62-turbo-dev libwebp-dev libgif-dev                                             # pictures
   libgrpc++-dev libprotobuf-dev protobuf-compiler protobuf-compiler-grpc                            # quire-localai
   libgtest-dev libgmock-dev libbenchmark-dev                                                        # its tests and benchmarks
   clang-format python3                                                                              # checks of the sources

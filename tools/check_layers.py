@@ -8,8 +8,8 @@ import pathlib
 import re
 import sys
 
-LAYERS = ["core", "gguf", "hub", "arch", "quant", "jinja", "tokenizer", "constraint", "ops", "convert", "cache",
-          "parts", "model", "engine", "eval", "server", "command", "localai", "lab", "cli"]
+LAYERS = ["core", "gguf", "hub", "arch", "quant", "jinja", "image", "tokenizer", "constraint", "ops", "convert",
+          "cache", "parts", "model", "engine", "eval", "server", "command", "localai", "lab", "cli"]
 SOURCES = {".h", ".cpp", ".cu", ".cuh"}
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
 # Headers that take so long to compile that one file alone may see them.
