@@ -26,8 +26,8 @@
 #include "cache/block_pool.h"
 #include "cache/block_table.h"
 #include "cache/host_tier.h"
-#include "cache/pool_spec.h"
 #include "cache/prefix_hash.h"
+#include "cache/shape.h"
 
 namespace quire {
 

@@ -8,93 +8,23 @@
 #include <cstring>
 #include <utility>
 
+#include "cache/byte_sum.h"
+
 namespace quire {
 namespace {
 
-constexpr int64_t kPage = 4096;
-constexpr int64_t kAlign = 64;  // of every member of a block or slot
-
-// Adds up sizes of factors from files; nothing once a sum or product is beyond 64 bits (with room for rounding up).
-class Bytes {
- public:
-  void add(DType dtype, std::span<const int64_t> dims) {
-    int64_t elems = 1;
-    for (const int64_t d : dims) ok_ = ok_ && d >= 0 && !__builtin_mul_overflow(elems, d, &elems);
-    ok_ = ok_ && elems < INT64_MAX / 16;
-    if (ok_) add_bytes(dtype_bytes(dtype, elems), 1);
-  }
-  void add_bytes(int64_t bytes, int64_t times) {
-    ok_ = ok_ && bytes <= INT64_MAX - kPage;
-    if (!ok_) return;
-    bytes = (bytes + kAlign - 1) / kAlign * kAlign;
-    ok_ = !__builtin_mul_overflow(bytes, times, &bytes) && !__builtin_add_overflow(sum_, bytes, &sum_) &&
-          sum_ <= INT64_MAX - kPage;
-  }
-  std::optional<int64_t> sum() const { return ok_ ? std::optional(sum_) : std::nullopt; }
-
- private:
-  int64_t sum_ = 0;
-  bool ok_ = true;
-};
-
-// One tensor of those that a layer keeps in each unit of a pool.
-struct Part {
-  DType dtype;
-  std::vector<int64_t> dims;
-};
-// Layers that keep the same, one behind the other: each its parts in their order.
-struct Layers {
-  int pool;
-  int32_t count;
-  std::vector<Part> parts;
-};
-
-std::vector<Part> parts_of(const CacheShape& s, const AttentionCacheShape& run) {
-  const Part part{s.kv_dtype, {run.kv_heads, kv_head_elems(s.kv_dtype, run.head_dim)}};
-  return {part, part};
-}
 KvLayer kv_of(std::span<const Tensor> t) {
   return {.k = t[0], .v = t[1]};
 }
-
-std::vector<Part> parts_of(const CacheShape& s, const DeltaCacheShape& n) {
-  return {{DType::kF32, {n.value_heads, n.value_dim, n.key_dim}},
-          {DType::kF32, {s.pending_tokens(), n.value_heads, n.value_dim}},
-          {DType::kF32, {s.pending_tokens(), n.value_heads}},
-          {s.activation_dtype, {s.pending_tokens(), n.key_heads, n.key_dim}},
-          {s.activation_dtype, {s.ring(), n.conv_channels}}};
-}
 DeltaState state_of(std::span<const Tensor> t) {
   return {.state = t[0], .pending_k = t[3], .pending_u = t[1], .pending_g = t[2], .conv = t[4]};
-}
-
-// The windows that layers of a shape have blocks for, in ascending order.
-std::vector<int64_t> windows_of(const CacheShape& s) {
-  std::vector<int64_t> windows;
-  for (const AttentionCacheShape& run : s.attention)
-    if (run.window > 0) windows.push_back(run.window);
-  std::ranges::sort(windows);
-  windows.erase(std::unique(windows.begin(), windows.end()), windows.end());
-  return windows;
-}
-
-// All layers of a shape: those of attention in their order, then the delta nets.
-std::vector<Layers> layers_of(const CacheShape& s) {
-  const std::vector<int64_t> windows = windows_of(s);
-  std::vector<Layers> all;
-  for (const AttentionCacheShape& run : s.attention) {
-    const auto window = static_cast<int>(std::ranges::find(windows, run.window) - windows.begin());
-    all.push_back({run.window > 0 ? 1 + window : kKvPool, run.layers, parts_of(s, run)});
-  }
-  if (s.has_state()) all.push_back({1 + static_cast<int>(windows.size()), s.delta.layers, parts_of(s, s.delta)});
-  return all;
 }
 
 // Hands out views over the units of a pool: of every unit, the next elements.
 class Carver {
  public:
   Carver(std::byte* base, int64_t units, int64_t bytes) : base_(base), units_(units), bytes_(bytes) {}
-  Tensor take(const Part& part) {
+  Tensor take(const CachePart& part) {
     Tensor t;
     t.data = base_ + used_;
     t.dtype = part.dtype;
@@ -107,7 +37,7 @@ class Carver {
       elems *= t.dim(i);
     }
     t.stride[0] = bytes_ / dtype_bytes(part.dtype, 1);
-    used_ += (dtype_bytes(part.dtype, elems) + kAlign - 1) / kAlign * kAlign;
+    used_ += (dtype_bytes(part.dtype, elems) + kCacheAlign - 1) / kCacheAlign * kCacheAlign;
     return t;
   }
   Tensor whole() const { return make_tensor(base_, DType::kF32, {units_, bytes_ / 4}); }
@@ -124,54 +54,12 @@ int64_t with_filler(const CachePoolSpec& pool, int32_t units) {
 
 }  // namespace
 
-int32_t CacheShape::attention_layers() const {
-  int32_t layers = 0;
-  for (const AttentionCacheShape& run : attention) layers += run.layers;
-  return layers;
-}
-
-void CacheShape::add_attention(int32_t layers, int32_t kv_heads, int32_t head_dim, int64_t window) {
-  if (layers == 0) return;
-  AttentionCacheShape* const last = attention.empty() ? nullptr : &attention.back();
-  if (last != nullptr && last->kv_heads == kv_heads && last->head_dim == head_dim && last->window == window)
-    last->layers += layers;
-  else
-    attention.push_back({.layers = layers, .kv_heads = kv_heads, .head_dim = head_dim, .window = window});
-}
-
-std::optional<CachePools> CacheShape::pools() const {
-  CachePools pools = {{.name = "kv"}};
-  const std::vector<int64_t> windows = windows_of(*this);
-  for (const int64_t w : windows)
-    pools.push_back({.name = windows.size() == 1 ? "window" : fmt::format("window_{}", w), .window = w});
-  if (has_state()) pools.push_back({.name = "state", .unit = CachePoolSpec::Unit::kSequence});
-  QUIRE_CHECK(pools.size() <= kMostPools, "{} kinds of cache: at most {} are known", pools.size(), kMostPools);
-  std::vector<Bytes> units(pools.size());
-  for (const Layers& l : layers_of(*this)) {
-    Bytes layer;
-    for (const Part& part : l.parts) layer.add(part.dtype, part.dims);
-    if (!layer.sum()) return std::nullopt;
-    units[static_cast<size_t>(l.pool)].add_bytes(*layer.sum(), l.count);
-  }
-  for (size_t i = 0; i < pools.size(); ++i) {
-    if (!units[i].sum()) return std::nullopt;
-    pools[i].bytes = *units[i].sum();
-  }
-  return pools;
-}
-
-PoolCounts CacheShape::counts(int32_t blocks, int32_t sequences) const {
-  PoolCounts all(1 + windows_of(*this).size(), blocks);
-  if (has_state()) all.push_back(sequences);
-  return all;
-}
-
 std::optional<int64_t> CacheViews::bytes(const CacheShape& shape, const PoolCounts& counts) {
   const std::optional<CachePools> pools = shape.pools();
   if (!pools) return std::nullopt;
   QUIRE_CHECK(counts.size() == pools->size(), "counts of {} pools, of which there are {}", counts.size(),
               pools->size());
-  Bytes total;
+  CacheBytes total;
   for (size_t i = 0; i < counts.size(); ++i) total.add_bytes((*pools)[i].bytes, with_filler((*pools)[i], counts[i]));
   return total.sum();
 }
@@ -188,10 +76,10 @@ CacheViews::CacheViews(const CacheShape& shape, std::byte* base, const PoolCount
     base += units * pools_[i].bytes;
   }
   std::vector<Tensor> tensors;
-  for (const Layers& l : layers_of(shape)) {
+  for (const CacheLayers& l : shape.in_pools()) {
     for (int i = 0; i < l.count; ++i) {
       tensors.clear();
-      for (const Part& part : l.parts) tensors.push_back(carvers[static_cast<size_t>(l.pool)].take(part));
+      for (const CachePart& part : l.parts) tensors.push_back(carvers[static_cast<size_t>(l.pool)].take(part));
       if (pools_[static_cast<size_t>(l.pool)].unit == CachePoolSpec::Unit::kSequence) {
         states_.push_back(state_of(tensors));
       } else {
@@ -207,7 +95,7 @@ Result<CacheStorage> CacheStorage::create(const CacheShape& shape, const PoolCou
   if (!total)
     return capacity_error("{} KV blocks of this model, and what else it caches, are more bytes than can be counted",
                           counts[kKvPool]);
-  const int64_t pages = (*total / kPage + 1) * kPage;
+  const int64_t pages = (*total / kCachePage + 1) * kCachePage;
   void* p = mmap(nullptr, static_cast<size_t>(pages), PROT_READ | PROT_WRITE,
                  MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (p == MAP_FAILED)

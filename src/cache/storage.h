@@ -1,70 +1,19 @@
-// The memory of the caches: pools of units (pool_spec.h), one pool behind the other. All layers of a unit lie together,
+// The memory of the caches: pools of units (shape.h), one pool behind the other. All layers of a unit lie together,
 // so that copying or swapping one is one contiguous copy:
 //   block  [attention layer of the pool][k | v][kv_heads][kv_head_elems]   heads may differ from layer to layer
 //   state  [delta layer][state | pending_u | pending_g | pending_k | conv]
 // Layers see strided views.
 #pragma once
 
-#include <bit>
 #include <optional>
 #include <span>
 #include <vector>
 
-#include "cache/pool_spec.h"
+#include "cache/shape.h"
 #include "ops/attention/attention.h"
 #include "ops/gated_delta/gated_delta.h"
 
 namespace quire {
-
-// What keys and values are kept in, as options name it.
-enum class KvCacheType {
-  kAuto,  // the activations' type: bf16, or float32 on the reference
-  kBf16,
-  kFp8,  // E4M3, each head of a token under a scale of its own (ops/attention/scale.h)
-};
-constexpr DType kv_dtype(KvCacheType t, DType activations) {
-  return t == KvCacheType::kFp8 ? DType::kF8E4M3 : t == KvCacheType::kBf16 ? DType::kBF16 : activations;
-}
-
-// What layers of one kind keep. Of attention: of some layers that follow each other.
-struct AttentionCacheShape {
-  int32_t layers = 0;
-  int32_t kv_heads = 0;
-  int32_t head_dim = 0;
-  int64_t window = 0;  // CachePoolSpec::window of the blocks that they are kept in
-};
-struct DeltaCacheShape {
-  int32_t layers = 0;
-  int32_t conv_taps = 0;      // Kc - 1 inputs kept
-  int64_t conv_channels = 0;  // C
-  int32_t value_heads = 0, value_dim = 0, key_heads = 0, key_dim = 0;
-};
-
-// What a model's caches look like; 0 layers of a kind is legal.
-struct CacheShape {
-  std::vector<AttentionCacheShape> attention;  // all layers in their order: runs of those that have equal heads
-  DeltaCacheShape delta;
-  int32_t drafts = 0;                     // tentative rows that a sequence may have in a step
-  DType kv_dtype = DType::kBF16;          // of keys and values
-  DType activation_dtype = DType::kBF16;  // of what states keep of tokens
-
-  // A GPU's kernel has all tokens since the anchor at hand, with the segment's own. The anchor lies up to 15 tokens and
-  // the drafts of the step before behind the segment.
-  int32_t pending_tokens() const { return kPendingTokens + 2 * drafts; }
-  // The inputs before a segment, and those of its rows.
-  int32_t ring() const {
-    return static_cast<int32_t>(std::bit_ceil(static_cast<uint32_t>(delta.conv_taps + 1 + drafts)));
-  }
-  bool has_state() const { return delta.layers > 0; }
-  int32_t attention_layers() const;
-  // `layers` more of them behind the others.
-  void add_attention(int32_t layers, int32_t kv_heads, int32_t head_dim, int64_t window = 0);
-
-  // The pools that these layers need. Nothing if one's units are of no number of bytes (sizes come from files).
-  std::optional<CachePools> pools() const;
-  // So many units of blocks in each pool of them, and so many of whole sequences where there are any.
-  PoolCounts counts(int32_t blocks, int32_t sequences) const;
-};
 
 // Where the caches lie in some memory.
 class CacheViews {

@@ -78,8 +78,7 @@ Status merge_files(const ImatrixOptions& o, const LoadedModel* model, quant::Imp
 // Consecutive windows that do not overlap, the incomplete last one dropped; each from an empty state.
 Result<Run> run_text(const ImatrixOptions& o, std::shared_ptr<const LoadedModel> model,
                      quant::ImportanceTotals& totals) {
-  QUIRE_TRY(const Device device, o.model.checked_device());
-  QUIRE_TRY(const KernelChoice kernels, o.model.parsed_kernels());
+  QUIRE_TRY(const Place place, o.model.place());
   if (!model->tokenizer) return request_error("{}: imatrix needs a tokenizer, and this file has none", o.model.model);
   QUIRE_TRY(const std::string text, read_text(o.file));
   const std::vector<TokenId> tokens =
@@ -88,10 +87,10 @@ Result<Run> run_text(const ImatrixOptions& o, std::shared_ptr<const LoadedModel>
   run.tokens_in_file = static_cast<int64_t>(tokens.size());
   QUIRE_TRY(run.windows, o.cut.count(o.file, std::ssize(tokens)));
   ImportanceCollector collector(model->file);
-  QUIRE_TRY(const std::unique_ptr<Scorer> scorer, Scorer::create(model, {.device = device,
+  QUIRE_TRY(const std::unique_ptr<Scorer> scorer, Scorer::create(model, {.device = place.device,
                                                                          .threads = o.model.threads,
                                                                          .window = o.cut.window,
-                                                                         .kernels = kernels,
+                                                                         .kernels = place.kernels,
                                                                          .observer = &collector}));
   const auto start = std::chrono::steady_clock::now();
   Progress progress("collecting", run.windows * o.cut.window, Progress::Unit::kItems);

@@ -33,29 +33,38 @@ void ModelOptions::add_compute(Flags& flags) {
             "runs as usual, and is counted at the end");
 }
 
-Result<Device> ModelOptions::checked_device() const {
+Result<Place> ModelOptions::place() const {
   if (gpu < 0) return request_error("--gpu {}: GPUs are counted from 0", gpu);
   if (device && *device != Device::kCuda && gpu > 0)
     return request_error("--gpu {}: --device {} does not use one; add --device cuda", gpu, name_of(kDevices, *device));
-  if (device) return *device;
-  const Result<Machine> there = open_gpu(gpu);
-  if (!there.ok() && gpu > 0) return there.error();
-  return there.ok() ? Device::kCuda : Device::kCpu;
-}
-
-std::string ModelOptions::why_no_gpu() const {
-  if (device) return "";
-  const Result<Machine> there = open_gpu(gpu);
-  return there.ok() ? "" : there.error().message;
+  Place p{.device = device.value_or(Device::kCpu)};
+  QUIRE_TRY(p.kernels, parsed_kernels());
+  if (!device) {
+    const Result<Machine> there = open_gpu(gpu);
+    if (!there.ok() && gpu > 0) return there.error();
+    const Status forced = there.ok() ? check_forced(p.kernels, {.device = Device::kCuda}) : Status(there.error());
+    if (forced.ok())
+      p.device = Device::kCuda;
+    else
+      p.why_no_gpu = forced.error().message;
+    p.or_cpu = forced.ok();
+  }
+  QUIRE_CHECKED(check_forced(p.kernels, {.device = p.device}));
+  return p;
 }
 
 Status ModelOptions::apply(EngineOptions& to) const {
-  QUIRE_TRY(to.device, checked_device());
-  QUIRE_TRY(to.kernels, parsed_kernels());
-  to.or_cpu = !device && to.device == Device::kCuda;
+  QUIRE_TRY(const Place p, place());
+  apply(p, to);
+  return {};
+}
+
+void ModelOptions::apply(const Place& place, EngineOptions& to) const {
+  to.device = place.device;
+  to.kernels = place.kernels;
+  to.or_cpu = place.or_cpu;
   to.gpu = gpu;
   to.threads = threads;
-  return {};
 }
 
 void KvCacheOption::add(Flags& flags) {
@@ -101,8 +110,6 @@ Result<KernelChoice> ModelOptions::parsed_kernels() const {
     const std::string op = k.substr(0, eq), name = k.substr(eq + 1);
     choice.forced.emplace_back(op, name);
   }
-  QUIRE_TRY(const Device where, checked_device());
-  QUIRE_CHECKED(check_forced(choice, {.device = where}));
   return choice;
 }
 

@@ -58,6 +58,14 @@ struct ComputeOptions {
   Status apply(EngineOptions& to) const;
 };
 
+// Where to compute.
+struct Place {
+  Device device = Device::kCpu;
+  KernelChoice kernels;
+  std::string why_no_gpu;  // with auto, where it is the CPU: why; else empty
+  bool or_cpu = false;     // EngineOptions::or_cpu
+};
+
 // MODEL or -m, --device, --gpu, --threads, --kernel: which model runs where.
 struct ModelOptions {
   std::string model;
@@ -68,14 +76,16 @@ struct ModelOptions {
 
   void add(Flags& flags);
   void add_compute(Flags& flags);  // all but the model, for commands that take their models another way
-  // What was asked for; with auto the GPU of --gpu where this program can use it, else the CPU. --gpu with another
-  // device is an error, and so is auto where the GPU that --gpu names cannot be used.
-  Result<Device> checked_device() const;
-  // With auto, where that is the CPU: why it is no GPU. Else empty.
-  std::string why_no_gpu() const;
+  // What was asked for; with auto the GPU of --gpu where this program can use it and where it has the kernels of
+  // --kernel, else the CPU. Errors: --gpu with another device, auto where the GPU that --gpu names cannot be used, an
+  // unknown operator or kernel, and a kernel that cannot run there.
+  Result<Place> place() const;
   // Sets device, GPU, threads and kernels; with auto also that the CPU is good enough where the model does not fit.
   Status apply(EngineOptions& to) const;
-  // "op=name" pairs; an unknown operator or kernel, or one that this CPU cannot run, is an error.
+  void apply(const Place& place, EngineOptions& to) const;
+
+ private:
+  // "op=name" pairs.
   Result<KernelChoice> parsed_kernels() const;
 };
 

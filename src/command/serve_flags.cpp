@@ -187,8 +187,9 @@ void ServeFlags::add(Flags& flags) {
 Result<server::ServeOptions> ServeFlags::parsed() const {
   server::ServeOptions s = o;
   s.model = model.model;
-  QUIRE_CHECKED(model.apply(s.engine));
-  s.why_no_gpu = model.why_no_gpu();
+  QUIRE_TRY(const Place place, model.place());
+  model.apply(place, s.engine);
+  s.why_no_gpu = place.why_no_gpu;
   QUIRE_CHECKED(compute.apply(s.engine));
   QUIRE_TRY(s.rope, rope.parsed());
   s.grammars.program = "/proc/self/exe";

@@ -90,7 +90,7 @@ std::string_view finish_reason_name(FinishReason r) {
 Result<std::unique_ptr<Engine>> Engine::create(std::shared_ptr<const LoadedModel> model, EngineOptions options,
                                                const BackendFactory& backend) {
   Result<std::unique_ptr<Engine>> engine = create_on_device(model, options, backend);
-  if (engine.ok() || options.device != Device::kCuda || !options.or_cpu) return engine;
+  if (engine.ok() || !options.cpu_instead(engine.error().fault)) return engine;
   log_warning(fmt::format("the CPU computes: {}", engine.error().message));
   options.device = Device::kCpu;
   return create_on_device(std::move(model), std::move(options), backend);

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "core/result.h"
 #include "engine/speculative_options.h"
 #include "model/memory.h"
 #include "model/model.h"
@@ -104,6 +105,12 @@ struct EngineOptions {
   KernelChoice kernels;
   LaunchLog* launches = nullptr;  // not null: is told what the kernels of a GPU's steps belong to; outlives the engine
   LayerProbe probe;               // not empty: sees every step's intermediates, on the thread that computes
+
+  // Whether the CPU computes where an engine on the GPU could not be made for this reason. A damaged file is as damaged
+  // for a CPU, and a mistake of ours is to be heard of.
+  bool cpu_instead(Fault f) const {
+    return device == Device::kCuda && or_cpu && (f == Fault::kRequest || f == Fault::kCapacity);
+  }
 };
 
 // Whether the options make sense as far as that is known without the device's memory.

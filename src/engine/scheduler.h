@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "cache/pool_spec.h"
+#include "cache/shape.h"
 #include "core/id.h"
 
 namespace quire {

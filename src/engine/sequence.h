@@ -7,8 +7,8 @@
 #include <span>
 
 #include "cache/block_table.h"
-#include "cache/pool_spec.h"
 #include "cache/prefix_cache.h"
+#include "cache/shape.h"
 #include "engine/checkpoints.h"
 #include "engine/delivery.h"
 #include "engine/draft_plan.h"

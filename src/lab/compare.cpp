@@ -68,8 +68,9 @@ Result<std::unique_ptr<Scorer>> make_scorer(const CompareOptions& o, std::shared
     s.generated = o.generated;
     s.kv_cache = o.kv_cache.type;
   }
-  QUIRE_TRY(s.device, o.compute.checked_device());
-  QUIRE_TRY(s.kernels, o.compute.parsed_kernels());
+  QUIRE_TRY(const Place place, o.compute.place());
+  s.device = place.device;
+  s.kernels = place.kernels;
   return Scorer::create(std::move(model), std::move(s));
 }
 

@@ -201,8 +201,9 @@ class Explanation {
 Status explain(const ExplainOptions& o) {
   QUIRE_CHECKED(o.check());
   if (o.costs) return print_costs(o);
-  QUIRE_TRY(const Device device, o.model.checked_device());
-  QUIRE_TRY(KernelChoice choice, o.model.parsed_kernels());
+  QUIRE_TRY(const Place place, o.model.place());
+  const Device device = place.device;
+  KernelChoice choice = place.kernels;
   const KvCacheType kv = o.kv_cache.type;
   const Arithmetic arithmetic = o.arithmetic.arithmetic;
   QUIRE_TRY(const Machine machine, machine_of(o, device));

@@ -26,8 +26,7 @@ struct PerplexityOptions {
 
 Status run(const PerplexityOptions& o) {
   QUIRE_CHECKED(o.cut.check());
-  QUIRE_TRY(const Device device, o.model.checked_device());
-  QUIRE_TRY(const KernelChoice kernels, o.model.parsed_kernels());
+  QUIRE_TRY(const Place place, o.model.place());
   QUIRE_TRY(const RopeOverride rope, o.rope.parsed());
   QUIRE_TRY(const std::shared_ptr<const LoadedModel> model, load_model(o.model.model, "", rope));
   if (!model->tokenizer)
@@ -35,11 +34,11 @@ Status run(const PerplexityOptions& o) {
   QUIRE_TRY(const std::string text, read_text(o.file));
   const std::vector<TokenId> tokens = model->tokenizer->encode(text, {.add_special = false, .parse_special = false});
   QUIRE_TRY(const int64_t windows, o.cut.count(o.file, std::ssize(tokens)));
-  QUIRE_TRY(const std::unique_ptr<Scorer> scorer, Scorer::create(model, {.device = device,
+  QUIRE_TRY(const std::unique_ptr<Scorer> scorer, Scorer::create(model, {.device = place.device,
                                                                          .gpu = o.model.gpu,
                                                                          .threads = o.model.threads,
                                                                          .window = o.cut.window,
-                                                                         .kernels = kernels,
+                                                                         .kernels = place.kernels,
                                                                          .kv_cache = o.kv_cache.type,
                                                                          .generated = o.generated}));
   QUIRE_TRY(const TextScore score,

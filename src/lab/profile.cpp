@@ -34,10 +34,9 @@ struct ProfileOptions {
 
 Status ProfileOptions::check() const {
   QUIRE_CHECKED(source.check());
-  QUIRE_TRY(const Device device, model.checked_device());
-  if (device != Device::kCuda)
+  if (model.device != Device::kCuda)
     return request_error("--device {}: the kernels of a GPU are profiled; `quire bench` measures a CPU",
-                         name_of(kDevices, device));
+                         name_of(kPlaces, model.device));
   return {};
 }
 
@@ -106,9 +105,9 @@ Status profile(const ProfileOptions& o) {
   const auto gpu = static_cast<size_t>(o.model.gpu);
   if (gpu >= gpus.size()) return request_error("there is no NVIDIA GPU {} to profile", gpu);
   LaunchLog log;
-  EngineOptions options{.device = Device::kCuda, .gpu = o.model.gpu, .threads = o.model.threads};
+  EngineOptions options;
   options.launches = &log;
-  QUIRE_TRY(options.kernels, o.model.parsed_kernels());
+  QUIRE_CHECKED(o.model.apply(options));
   QUIRE_CHECKED(o.compute.apply(options));
   QUIRE_TRY(const std::shared_ptr<const LoadedModel> model, o.source.load(Device::kCuda));
   const BatchShape shapes[] = {o.shape()};

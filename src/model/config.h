@@ -35,6 +35,11 @@ struct ModelConfig {
   DenseSpec dense;
   ExpertsSpec experts;
   PerLayerSpec per_layer;
+  // f(spec) for the spec of every kind.
+  template <class F>
+  void each_part(F f) const {
+    f(attention), f(delta), f(dense), f(experts), f(per_layer);
+  }
   Mixers mixers;                 // [layers]
   bool norms_after = false;      // what mixer and feed-forward add to the residual stream is normalised
   float embedding_scale = 1.0f;  // of embeddings

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "cache/storage.h"
+#include "cache/shape.h"
 #include "gguf/reader.h"
 #include "model/config.h"
 

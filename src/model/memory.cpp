@@ -26,12 +26,11 @@ int64_t activation_row_bytes(const ModelConfig& c) {
 CacheShape cache_shape(const ModelConfig& c, DType activations, KvCacheType kv, const CacheUse& use) {
   CacheShape s;
   s.drafts = use.drafts;
-  for (size_t i = 0; i < c.mixers.size(); ++i)
-    if (c.mixers[i] != Mixer::kDelta && c.own_kv(static_cast<int64_t>(i))) c.attention.keep(c.mixers[i], use.window, s);
-  if (use.mtp) c.attention.keep(Mixer::kAttention, 0, s);
   s.kv_dtype = kv_dtype(kv, activations);
   s.activation_dtype = activations;
-  if (c.has_state()) s.delta = c.delta.kept(c.delta_layers());
+  c.each_part([&](const auto& part) {
+    if constexpr (requires { part.keep(c.mixers, use, s); }) part.keep(c.mixers, use, s);
+  });
   return s;
 }
 
@@ -39,7 +38,7 @@ CacheShape cache_reads(const ModelConfig& c, CacheShape cache) {
   const bool apart =
       std::ranges::any_of(cache.attention, [](const AttentionCacheShape& run) { return run.window > 0; });
   for (int32_t i = 0; i < c.layers; ++i)
-    if (!c.own_kv(i)) c.attention.keep(c.mixers[static_cast<size_t>(i)], apart ? c.attention.window : 0, cache);
+    if (!c.own_kv(i)) c.attention.keep_layer(c.mixers[static_cast<size_t>(i)], apart ? c.attention.window : 0, cache);
   return cache;
 }
 

@@ -4,19 +4,13 @@
 #include <algorithm>
 #include <string_view>
 
-#include "cache/storage.h"
+#include "cache/shape.h"
 #include "gguf/reader.h"
 #include "model/config.h"
 
 namespace quire {
 
-// How an engine uses the caches.
-struct CacheUse {
-  int32_t drafts = 0;  // tentative rows of a sequence in a step at most
-  bool mtp = false;    // keys and values of the multi-token-prediction block: those of one more layer of attention
-  int64_t window = 0;  // not 0: layers that attend to it have a pool of blocks of such a window (pool_window)
-};
-// The caches of a model.
+// The caches of a model: what each of its parts keeps.
 CacheShape cache_shape(const ModelConfig& c, DType activations, KvCacheType kv = KvCacheType::kAuto,
                        const CacheUse& use = {});
 

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "cache/storage.h"
+#include "cache/shape.h"
 #include "model/config.h"
 #include "model/decoder.h"
 #include "model/weights.h"

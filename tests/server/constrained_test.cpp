@@ -348,10 +348,12 @@ TEST_F(Constrained, TokensWordsAndStops) {
 }
 
 TEST_F(Constrained, AnswersCountAndMetricsTell) {
+  ASSERT_EQ(chat({{"guided_json", kPerson}, {"max_tokens", 1}}).status, 200);  // compiles the schema
   const Reply r = chat({{"n", 3}, {"guided_json", kPerson}, {"logprobs", true}, {"top_logprobs", 2}});
   ASSERT_EQ(r.status, 200) << r.body;
-  ASSERT_EQ(r.json()["choices"].size(), 3u);
-  for (const Json& choice : r.json()["choices"]) expect_person(choice["message"]["content"].get<std::string>());
+  const Json body = r.json();
+  ASSERT_EQ(body["choices"].size(), 3u);
+  for (const Json& choice : body["choices"]) expect_person(choice["message"]["content"].get<std::string>());
   EXPECT_GT(demo_server().metric("quire:grammars_compiled_total"), 0);
   EXPECT_GT(demo_server().metric("quire:grammar_cache_hits_total"), 0);
   EXPECT_GE(demo_server().metric(R"(quire:mask_waited_steps_total{model_name="demo",engine="0"})"), 0);

@@ -137,7 +137,8 @@ std::string told(const Reply& r, bool streamed) {
     if (!streamed) a.logprobs = choice["logprobs"].dump();
   };
   if (!streamed) {
-    for (const Json& c : r.json()["choices"]) take(c);
+    const Json body = r.json();
+    for (const Json& c : body["choices"]) take(c);
   } else {
     const std::vector<std::string> events = r.events();
     if (events.empty() || events.back() != "[DONE]") return "a stream without an end: " + r.body;

@@ -34,14 +34,19 @@ struct RepackLayout {
   constexpr int words() const { return (blocks * block_bytes() + 3) / 4; }  // of a row's unit
 };
 
-inline constexpr auto kRepackLayouts = quant::table_by_type<RepackLayout, quant::has_integers>([]<DType kType>() {
-  constexpr const quant::FormatRow& f = *quant::find_format(kType);
-  constexpr const DTypeInfo& block = constant_dtype_info(kType);
-  RepackLayout layout = {f.unit_blocks * block.block_elems, f.unit_blocks, {}, f.signed_codes};
-  std::copy(std::begin(f.fields), std::end(f.fields), layout.fields);
-  if (f.fields[0] == 0) layout.fields[0] = block.block_bytes;
-  return layout;
-});
+// No lambda: nvcc 13.0 warns of those that are templates and take nothing (445).
+struct MakeRepackLayout {
+  template <DType kType>
+  constexpr RepackLayout operator()() const {
+    constexpr const quant::FormatRow& f = *quant::find_format(kType);
+    constexpr const DTypeInfo& block = constant_dtype_info(kType);
+    RepackLayout layout = {f.unit_blocks * block.block_elems, f.unit_blocks, {}, f.signed_codes};
+    std::copy(std::begin(f.fields), std::end(f.fields), layout.fields);
+    if (f.fields[0] == 0) layout.fields[0] = block.block_bytes;
+    return layout;
+  }
+};
+inline constexpr auto kRepackLayouts = quant::table_by_type<RepackLayout, quant::has_integers>(MakeRepackLayout());
 constexpr const RepackLayout& repack_layout(DType type) {
   return kRepackLayouts[type];
 }

@@ -103,7 +103,14 @@ bool is_of_own_kv(TensorRole role) {
   return role == kAttnK || role == kAttnKBias || role == kAttnKNorm || role == kAttnV || role == kAttnVBias;
 }
 
-void AttentionSpec::keep(Mixer m, int64_t pool, CacheShape& caches) const {
+void AttentionSpec::keep(const Mixers& layers, const CacheUse& use, CacheShape& caches) const {
+  for (size_t i = 0; i < layers.size(); ++i)
+    if (layers[i] != Mixer::kDelta && own_kv(layers, static_cast<int64_t>(i)))
+      keep_layer(layers[i], use.window, caches);
+  if (use.mtp) keep_layer(Mixer::kAttention, 0, caches);
+}
+
+void AttentionSpec::keep_layer(Mixer m, int64_t pool, CacheShape& caches) const {
   const HeadShape shape = heads_of(m);
   caches.add_attention(1, shape.kv_heads, shape.head_dim, m == Mixer::kWindowAttention ? pool : 0);
 }

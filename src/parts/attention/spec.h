@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "cache/storage.h"
+#include "cache/shape.h"
 #include "core/result.h"
 #include "parts/attention/rope.h"
 #include "parts/mixer.h"
@@ -54,9 +54,11 @@ struct AttentionSpec {
   // Of a layer of attention, the layer whose keys and values it attends to: itself, or the last one of its kind that
   // has its own. -1: there is none.
   int32_t kv_layer(const Mixers& layers, int32_t layer) const;
-  // Adds what one more layer of a kind keeps. `pool`: the window of the pool that layers with a window have their
-  // blocks in; 0: in that of all others.
-  void keep(Mixer m, int64_t pool, CacheShape& caches) const;
+  // Adds what the layers of a model keep, those that have keys and values of their own.
+  void keep(const Mixers& layers, const CacheUse& use, CacheShape& caches) const;
+  // The same of one more layer of a kind. `pool`: the window of the pool that layers with a window have their blocks
+  // in; 0: in that of all others.
+  void keep_layer(Mixer m, int64_t pool, CacheShape& caches) const;
 };
 
 struct Architecture;

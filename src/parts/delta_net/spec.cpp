@@ -1,8 +1,22 @@
 #include "parts/delta_net/spec.h"
 
+#include <algorithm>
+
 #include "parts/keys.h"
 
 namespace quire {
+
+void DeltaSpec::keep(const Mixers& layers, const CacheUse&, CacheShape& caches) const {
+  const auto of_kind = static_cast<int32_t>(std::ranges::count(layers, Mixer::kDelta));
+  if (of_kind == 0) return;
+  caches.delta = {.layers = of_kind,
+                  .conv_taps = conv_kernel - 1,
+                  .conv_channels = conv_channels(),
+                  .value_heads = value_heads,
+                  .value_dim = value_dim,
+                  .key_heads = key_heads,
+                  .key_dim = key_dim};
+}
 
 Result<std::vector<bool>> read_delta_layers(const ModelKeys& k, const Architecture& row) {
   constexpr std::string_view kList = "attention.recurrent_layers";

@@ -4,8 +4,9 @@
 #include <cstdint>
 #include <vector>
 
-#include "cache/storage.h"
+#include "cache/shape.h"
 #include "core/result.h"
+#include "parts/mixer.h"
 
 namespace quire {
 
@@ -17,16 +18,8 @@ struct DeltaSpec {
 
   int64_t conv_channels() const { return 2 * int64_t{key_heads} * key_dim + inner(); }
   int64_t inner() const { return int64_t{value_heads} * value_dim; }
-  // What so many layers keep.
-  DeltaCacheShape kept(int32_t layers) const {
-    return {.layers = layers,
-            .conv_taps = conv_kernel - 1,
-            .conv_channels = conv_channels(),
-            .value_heads = value_heads,
-            .value_dim = value_dim,
-            .key_heads = key_heads,
-            .key_dim = key_dim};
-  }
+  // Says what the layers of a model keep, if there are any of this kind.
+  void keep(const Mixers& layers, const CacheUse& use, CacheShape& caches) const;
 };
 
 struct Architecture;

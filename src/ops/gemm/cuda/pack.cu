@@ -2,10 +2,12 @@
 #include "ops/gemm/cuda/pack.h"
 
 #include <algorithm>
+#include <iterator>
 
 #include "core/cuda/check.h"
 #include "ops/gemm/cuda/decode.cuh"
 #include "ops/gemm/cuda/with_format.h"
+#include "quant/format_table.h"
 
 namespace quire::gemm {
 namespace {
@@ -78,6 +80,18 @@ __device__ float iq4_value(uint32_t code) {
   constexpr uint64_t kFirst = 0xf6eaddcfbfad9881u, kLast = 0x7159453526190d01u;  // quant/iq4.h, a byte each
   return static_cast<float>(static_cast<int8_t>((code < 8 ? kFirst : kLast) >> (8 * (code & 7u)) & 0xffu));
 }
+
+// The types that element() reads.
+constexpr bool has_element(DType t) {
+  constexpr DType kRead[] = {DType::kF32,  DType::kF16,  DType::kBF16, DType::kQ4_0, DType::kQ4_1,   DType::kQ5_0,
+                             DType::kQ5_1, DType::kQ5_K, DType::kQ2_K, DType::kQ3_K, DType::kIQ4_NL, DType::kIQ4_XS};
+  return std::ranges::find(kRead, t) != std::end(kRead);
+}
+static_assert(std::ranges::all_of(quant::kFormats,
+                                  [](const quant::FormatRow& f) {
+                                    return tile_format(f.type) != TileFormat::kBf16 || has_element(f.type);
+                                  }),
+              "a type has neither tiles of its own nor a case in element()");
 
 // One element, by quant::decode_row's rules and roundings: for types that are packed as bf16.
 __device__ float element(DType type, const uint8_t* row, int64_t c) {
