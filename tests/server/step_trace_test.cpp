@@ -62,6 +62,7 @@ TEST_F(StepTraceTest, ALineHasEverythingOfARecord) {
   r.host_seconds = 0.00025;
   r.device_seconds = 0.5;
   const Json want = {
+      {"engine", 0},
       {"step", 7},
       {"time", 1700000000.25},
       {"decode_rows", 3},
