@@ -30,7 +30,7 @@ ApiResult<std::vector<JobId>> EngineGroup::submit(std::vector<Job> jobs, EventSi
   const PrefixHashes prompt = sent_.hashes_of(jobs.front().request);
   const std::vector<EngineOffer> all = offers(prompt);
   const int chosen = choose_engine(all, slack_, static_cast<int>(turn_++ % size()));
-  if (chosen < 0) return *health();
+  if (chosen < 0) return health().error();
   const auto at = static_cast<size_t>(chosen);
   QUIRE_TRY(std::vector<JobId> ids, engines_[at]->submit(std::move(jobs), std::move(sink)));
   sent_.add(chosen, prompt);

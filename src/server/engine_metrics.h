@@ -13,8 +13,8 @@
 namespace quire::server {
 
 struct EngineMetrics {
-  // `max_model_len`: the longest sequence, which bounds the buckets of token counts. `engine`: of several that serve the
-  // model, which one.
+  // `max_model_len`: the longest sequence, which bounds the buckets of token counts. `engine`: which one it is of those
+  // that serve the model.
   EngineMetrics(Registry& registry, const std::string& model_name, int64_t max_model_len, const CachePools& pools,
                 int engine = 0);
 

@@ -25,8 +25,8 @@ struct EngineOffer {
 // fewest: the longest prefix, then the fewest answers, then the first from `turn` on, around the end.
 int choose_engine(std::span<const EngineOffer> engines, int64_t slack, int turn);
 
-// How many answers more than the idlest engine's a prefix is worth, where engines run so many at once: so that no engine
-// has a queue while another one has room for a quarter of its sequences.
+// How many answers more than the idlest engine's a prefix is worth, where engines run so many at once: no engine has a
+// queue while another one has room for a quarter of its sequences.
 constexpr int64_t placement_slack(int64_t max_sequences) {
   return max_sequences / 4 > 2 ? max_sequences / 4 : 2;
 }
