@@ -1,6 +1,6 @@
 // What the caches of a model hold: layers of several kinds, and the pools of memory that these are kept in. The list of
-// pools, which the shape declares (CacheShape::pools), is what plans of memory, the prefix cache, its files, metrics and
-// messages go through.
+// pools, which the shape declares (CacheShape::pools), is what plans of memory, the prefix cache, its files, metrics
+// and messages go through.
 #pragma once
 
 #include <cstdint>

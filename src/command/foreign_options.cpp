@@ -26,7 +26,7 @@ constexpr ForeignOption kOptions[] = {
     {kModelCommands, kLlama, "-sm --split-mode -ts --tensor-split -mg --main-gpu",
      "a model runs on one device; --device and --gpu say on which"},
     {kModelCommands, kVllm,
-     "-tp --tensor-parallel-size -pp --pipeline-parallel-size -dp --data-parallel-size --enable-expert-parallel",
+     "-tp --tensor-parallel-size -pp --pipeline-parallel-size --enable-expert-parallel",
      "a model runs on one device as a whole; for several GPUs, start a server for each behind a router"},
     {kModelCommands, kLlama, "-fa --flash-attn", "attention always runs in pieces; leave it out"},
     {kKvCacheCommands, kLlama, "-ctk --cache-type-k -ctv --cache-type-v",

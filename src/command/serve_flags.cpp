@@ -21,6 +21,7 @@ Status read_headers(std::vector<std::string>& names) {
   return {};
 }
 
+constexpr int kMostEngines = 64;
 constexpr double kMostGib = 65536, kMostSeconds = 1e6;
 
 constexpr Named<Pooling> kPoolings[] = {{"last", Pooling::kLast}, {"mean", Pooling::kMean}};
@@ -39,6 +40,10 @@ std::vector<ChosenMember::Name> tool_call_parsers() {
 void ServeFlags::add_model(Flags& flags) {
   model.add(flags);
   compute.add(flags);
+  flags.add("--data-parallel-size,--dp-size", &data_parallel, between(1, kMostEngines),
+            "Engines that serve the model side by side: on as many GPUs from --gpu on, or with a part of a CPU's "
+            "threads each. A request goes where most of its prompt is in the prefix cache. No text depends on it");
+  flags.add("--gpus LIST", &gpus, "An engine on each of these GPUs: 0,2,3");
   flags.add("--mtp FILE", &o.mtp, kMtpFileHelp);
   EngineOptions& e = o.engine;
   flags
@@ -184,12 +189,36 @@ void ServeFlags::add(Flags& flags) {
       server::routes_text()));
 }
 
+// The GPU of each engine.
+Result<std::vector<int>> ServeFlags::engines_on() const {
+  std::vector<int> all;
+  if (gpus.empty()) {
+    for (int i = 0; i < data_parallel; ++i) all.push_back(model.gpu + i);
+    return all;
+  }
+  const char *at = gpus.data(), *const end = at + gpus.size();
+  while (at != nullptr) {
+    int number = -1;
+    const auto [next, failed] = std::from_chars(at, end, number);
+    if (failed != std::errc() || number < 0 || (next != end && *next != ','))
+      return request_error("--gpus {}: must be numbers of GPUs, as in 0,2,3", gpus);
+    all.push_back(number);
+    at = next == end ? nullptr : next + 1;
+  }
+  if (data_parallel > 1 && data_parallel != std::ssize(all))
+    return request_error("--gpus {}: {} GPUs, and --data-parallel-size asks for {} engines", gpus, all.size(),
+                         data_parallel);
+  if (std::ssize(all) > kMostEngines) return request_error("--gpus: at most {} engines", kMostEngines);
+  return all;
+}
+
 Result<server::ServeOptions> ServeFlags::parsed() const {
   server::ServeOptions s = o;
   s.model = model.model;
   QUIRE_TRY(const Place place, model.place());
   model.apply(place, s.engine);
   s.why_no_gpu = place.why_no_gpu;
+  QUIRE_TRY(s.gpus, engines_on());
   QUIRE_CHECKED(compute.apply(s.engine));
   QUIRE_TRY(s.rope, rope.parsed());
   s.grammars.program = "/proc/self/exe";

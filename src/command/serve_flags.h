@@ -19,7 +19,8 @@ struct ServeFlags {
   server::ServeOptions o;
   double request_timeout = 600, drain_timeout = 30, responses_time = 3600, swap_space = 4, host_cache = 0,
          prefix_file_size = 8;
-  std::string limits_file, uds_mode = "0600";
+  int data_parallel = 1;
+  std::string gpus, limits_file, uds_mode = "0600";
   bool no_access_log = false;
 
   void add(Flags& flags);
@@ -31,6 +32,7 @@ struct ServeFlags {
   void add_cache(Flags& flags);
   void add_http(Flags& flags);
   void add_limits(Flags& flags);
+  Result<std::vector<int>> engines_on() const;
 };
 
 }  // namespace quire::cli

@@ -39,7 +39,7 @@ Result<MemoryOfEngine> memory_for(const std::shared_ptr<const LoadedModel>& mode
     const int64_t copies = RepackedWeights::bytes_for(model->model->matrices());
     if (copies <= host / 2) host -= copies;
   }
-  return MemoryOfEngine{.memory = {.host = host}};
+  return MemoryOfEngine{.memory = {.host = host / options.host_parts}};
 }
 
 Result<std::unique_ptr<ComputeDevice>> make_device(const std::shared_ptr<const LoadedModel>& model,

@@ -46,7 +46,8 @@ struct EngineOptions {
   // With Device::kCuda: the CPU computes where the model does not fit the GPU, or has no kernels there; a warning says
   // so. Else that is an error.
   bool or_cpu = false;
-  int threads = 0;  // 0: all CPUs this process may use
+  int threads = 0;     // 0: all CPUs this process may use
+  int host_parts = 1;  // engines of this process: each plans with its part of the host's memory
   // Longest sequence, prompt and output; 0: the model's trained context, or what memory allows if that is less.
   int64_t context = 0;
   // Running at once; others wait. 0: 16, on a GPU up to 256. Fewer where memory does not allow as many.

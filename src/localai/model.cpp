@@ -34,7 +34,7 @@ Status ModelHolder::try_load(const backend::ModelOptions& asked) {
   QUIRE_TRY(std::string chat_template, server::read_template(o.chat_template_file, o.files_within));
   const auto model = std::make_shared<Model>(o);
   model->identity = asked.model();
-  std::shared_ptr<server::EngineService> service;
+  std::shared_ptr<server::EngineGroup> service;
   QUIRE_CHECKED(server::load_into(o, std::move(chat_template), nullptr, model->api, model->registry, service));
   model->service = service;
   const std::lock_guard lock(mutex_);

@@ -63,8 +63,13 @@ ApiStatus Api::InfoRoutes::health(Api& api, Call& call) {
     case State::kReady:
       break;
   }
-  if (const std::shared_ptr<Service> service = api.loaded().service) QUIRE_CHECKED(service->health());
-  answer(call, {{"status", "ok"}});
+  const std::shared_ptr<Service> service = api.loaded().service;
+  if (service) QUIRE_CHECKED(service->health());
+  const std::vector<int> lost = service ? service->lost_engines() : std::vector<int>();
+  if (lost.empty())
+    answer(call, {{"status", "ok"}});
+  else
+    answer(call, {{"status", "degraded"}, {"lost_engines", lost}});
   return {};
 }
 

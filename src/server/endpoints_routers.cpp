@@ -29,20 +29,29 @@ std::span<const Api::Route> Api::router_routes() {
 
 // vLLM's: how many answers are asked for and not done.
 ApiStatus Api::RouterRoutes::load(Api& api, Call& call) {
-  const EngineLoad l = read_load(api.registry_, call.loaded.model->name());
-  answer(call, {{"server_load", l.running + l.waiting}});
+  const ModelContext& m = *call.loaded.model;
+  int64_t answers = 0;
+  for (int engine = 0; engine < m.engines(); ++engine) {
+    const EngineLoad l = read_load(api.registry_, m.name(), engine);
+    answers += l.running + l.waiting;
+  }
+  answer(call, {{"server_load", answers}});
   return {};
 }
 
-// SGLang's: an entry for each replica, of which there is one.
+// SGLang's: an entry for each engine.
 ApiStatus Api::RouterRoutes::loads(Api& api, Call& call) {
   const ModelContext& m = *call.loaded.model;
-  const EngineLoad l = read_load(api.registry_, m.name());
-  const auto tokens = std::llround(l.kv_usage * static_cast<double>(m.kv_tokens()));
-  answer(call, Json::array({{{"dp_rank", 0},
-                             {"num_reqs", l.running + l.waiting},
-                             {"num_waiting_reqs", l.waiting},
-                             {"num_tokens", tokens}}}));
+  Json all = Json::array();
+  for (int engine = 0; engine < m.engines(); ++engine) {
+    const EngineLoad l = read_load(api.registry_, m.name(), engine);
+    const double kv_tokens = static_cast<double>(m.kv_tokens()) / m.engines();
+    all.push_back({{"dp_rank", engine},
+                   {"num_reqs", l.running + l.waiting},
+                   {"num_waiting_reqs", l.waiting},
+                   {"num_tokens", std::llround(l.kv_usage * kv_tokens)}});
+  }
+  answer(call, std::move(all));
   return {};
 }
 
@@ -52,7 +61,7 @@ ApiStatus Api::RouterRoutes::server_info(Api&, Call& call) {
                 {"served_model_name", m.name()},
                 {"version", QUIRE_VERSION},
                 {"tp_size", 1},
-                {"dp_size", 1},
+                {"dp_size", m.engines()},
                 {"max_running_requests", m.sequences()},
                 {"max_total_num_tokens", m.kv_tokens()},
                 {"context_length", m.context()}});

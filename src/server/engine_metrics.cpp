@@ -75,8 +75,8 @@ std::vector<EngineMetrics::Pool> pool_gauges(Registry& r, const Labels& labels, 
 }  // namespace
 
 EngineMetrics::EngineMetrics(Registry& r, const std::string& model_name, int64_t max_model_len,
-                             const CachePools& caches)
-    : labels{{"model_name", model_name}, {"engine", "0"}},
+                             const CachePools& caches, int engine)
+    : labels{{"model_name", model_name}, {"engine", std::to_string(engine)}},
       running(r.gauge("vllm:num_requests_running", "Requests that the engine works on.", labels)),
       waiting(r.gauge("vllm:num_requests_waiting", "Requests that wait for a place.", labels)),
       kv_usage(
@@ -188,9 +188,9 @@ Counter& EngineMetrics::finished(FinishReason reason) {
   return failed;
 }
 
-EngineLoad read_load(Registry& registry, const std::string& model_name) {
+EngineLoad read_load(Registry& registry, const std::string& model_name, int engine) {
   const auto value = [&](const char* name) {
-    return registry.gauge(name, "", {{"model_name", model_name}, {"engine", "0"}}).value();
+    return registry.gauge(name, "", {{"model_name", model_name}, {"engine", std::to_string(engine)}}).value();
   };
   return {.running = static_cast<int64_t>(value("vllm:num_requests_running")),
           .waiting = static_cast<int64_t>(value("vllm:num_requests_waiting")),

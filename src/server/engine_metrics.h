@@ -13,8 +13,10 @@
 namespace quire::server {
 
 struct EngineMetrics {
-  // `max_model_len`: the longest sequence, which bounds the buckets of token counts.
-  EngineMetrics(Registry& registry, const std::string& model_name, int64_t max_model_len, const CachePools& pools);
+  // `max_model_len`: the longest sequence, which bounds the buckets of token counts. `engine`: which one it is of those
+  // that serve the model.
+  EngineMetrics(Registry& registry, const std::string& model_name, int64_t max_model_len, const CachePools& pools,
+                int engine = 0);
 
   // What a step did.
   void observe(const StepRecord& step);
@@ -51,6 +53,6 @@ struct EngineLoad {
   int64_t running = 0, waiting = 0;  // answers
   double kv_usage = 0.0;             // share of the KV cache that running answers use
 };
-EngineLoad read_load(Registry& registry, const std::string& model_name);
+EngineLoad read_load(Registry& registry, const std::string& model_name, int engine);
 
 }  // namespace quire::server

@@ -78,6 +78,7 @@ ApiStatus EngineService::reserve(uint64_t& client, size_t jobs, size_t with_unco
         .retry_after = retry_after_seconds()};
   }
   unfinished_ += with_uncounted;
+  unfinished_now_ = static_cast<int64_t>(unfinished_);
   jobs_ += jobs;
   if (its > 0) jobs_of_[client] = its;
   ++submitting_;
@@ -223,7 +224,7 @@ void EngineService::measure_end(const Entry& e, const TokenEvent::Ended& end) {
 // Within the engine's step().
 void EngineService::on_step(const StepRecord& step) {
   metrics_->observe(step);
-  if (options_.trace) options_.trace->add(step);
+  if (options_.trace) options_.trace->add(step, options_.number);
 }
 
 void EngineService::measure_step() {
@@ -262,6 +263,7 @@ void EngineService::count_prefixes(const StepStats& s) {
 }
 
 void EngineService::publish_load() {
+  unfinished_now_ = static_cast<int64_t>(unfinished_);
   const auto jobs = static_cast<double>(unfinished_);
   const double waiting = std::min(jobs, static_cast<double>(engine_->stats().waiting));
   metrics_->running.set(jobs - waiting);

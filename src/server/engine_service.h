@@ -23,6 +23,7 @@ class EngineService : public Service {
   struct Options {
     size_t max_queue = 256;            // jobs that wait besides those that run; the engine takes as many
     std::shared_ptr<StepTrace> trace;  // may be null
+    int number = 0;                    // of several that serve the model, which one
   };
   EngineService(std::unique_ptr<Engine> engine, Options options, std::shared_ptr<EngineMetrics> metrics);
   ~EngineService() override;  // stop()
@@ -34,6 +35,8 @@ class EngineService : public Service {
   void stop() override;
   // Any thread: for what it says of itself to any.
   const Engine& engine() const { return *engine_; }
+  // Any thread: jobs that were accepted and have not ended.
+  int64_t unfinished() const { return unfinished_now_; }
   // After stop(): keeps the prefix cache in a file (Engine::save_prefixes).
   Result<PrefixFileContent> save_prefixes(const std::string& path, int64_t max_bytes) {
     return engine_->save_prefixes(path, max_bytes);
@@ -83,6 +86,8 @@ class EngineService : public Service {
   std::unordered_map<uint64_t, size_t> jobs_of_;  // of each client, likewise
   uint64_t next_group_ = kGroups;                 // clients that come once are numbered from here on
   double mean_seconds_ = 0.0;                     // of requests from start to end, recent ones counting more
+
+  std::atomic<int64_t> unfinished_now_{0};  // unfinished_, for whoever has not the mutex
 
   StepStats seen_;  // as of the last step; guarded like the queues
   std::thread thread_;

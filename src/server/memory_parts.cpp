@@ -20,12 +20,27 @@ struct CacheBytes {
   }
 };
 
-CacheBytes cache_bytes(const Engine& engine) {
-  const EnginePlan& plan = engine.plan();
-  CacheBytes all{.host = plan.swap_bytes + plan.prefix_host_bytes};
-  const PoolCounts& units = engine.units();
-  for (size_t i = 0; i < units.size(); ++i)
-    all.pools.emplace_back(engine.pools()[i].name, units[i] * engine.pools()[i].bytes);
+// Engines of one model have the same pools.
+CacheBytes cache_bytes(std::span<const Engine* const> engines) {
+  CacheBytes all;
+  for (const CachePoolSpec& pool : engines.front()->pools()) all.pools.emplace_back(pool.name, 0);
+  for (const Engine* const engine : engines) {
+    all.host += engine->plan().swap_bytes + engine->plan().prefix_host_bytes;
+    const PoolCounts& units = engine->units();
+    for (size_t i = 0; i < units.size(); ++i) all.pools[i].second += units[i] * engine->pools()[i].bytes;
+  }
+  return all;
+}
+
+// Of all engines together. What is mapped, and what the loader made of it, they have in common.
+MemoryUse memory_of(std::span<const Engine* const> engines) {
+  MemoryUse all = engines.front()->memory();
+  for (const Engine* const engine : engines.subspan(1)) {
+    const MemoryUse m = engine->memory();
+    all.repacked += m.repacked;
+    all.workspace += m.workspace;
+    all.kv_and_state += m.kv_and_state;
+  }
   return all;
 }
 
@@ -41,17 +56,17 @@ GrammarCacheOptions within_memory(GrammarCacheOptions grammars) {
   return grammars;
 }
 
-std::string memory_line(const Engine& engine, const GrammarCacheOptions& grammars, const HttpServerOptions& http,
-                        const ResponseStoreOptions& responses) {
-  const MemoryUse m = engine.memory();
-  const CacheBytes caches = cache_bytes(engine);
+std::string memory_line(std::span<const Engine* const> engines, const GrammarCacheOptions& grammars,
+                        const HttpServerOptions& http, const ResponseStoreOptions& responses) {
+  const MemoryUse m = memory_of(engines);
+  const CacheBytes caches = cache_bytes(engines);
   std::string s = "memory: ";
   const auto add = [&](const char* what, int64_t bytes) {
     if (bytes <= 0) return;
     s += fmt::format("{}{} {:.1f} MiB", s.ends_with(' ') ? "" : ", ", what,
                      static_cast<double>(bytes) / static_cast<double>(1 << 20));
   };
-  const bool gpu = engine.plan().device == Device::kCuda;
+  const bool gpu = engines.front()->plan().device == Device::kCuda;
   add(gpu ? "weights on the GPU" : "weights", gpu ? m.repacked : m.mapped + m.converted + m.repacked);
   add("scratch", m.workspace);
   // A GPU's are allocated when the engine is made, a CPU's are backed as they are touched.
@@ -64,7 +79,7 @@ std::string memory_line(const Engine& engine, const GrammarCacheOptions& grammar
   return s;
 }
 
-void measure_memory(const Engine& engine, const GrammarCacheOptions& grammars, const HttpServer& http,
+void measure_memory(std::span<const Engine* const> engines, const GrammarCacheOptions& grammars, const HttpServer& http,
                     const ResponseStoreOptions& responses, Registry& registry) {
   const auto part = [&](const char* name, int64_t bytes, int64_t most) {
     const Labels labels = {{"part", name}};
@@ -74,8 +89,8 @@ void measure_memory(const Engine& engine, const GrammarCacheOptions& grammars, c
     registry.gauge("quire:memory_limit_bytes", "What a part of the memory comes to at most.", labels)
         .set(static_cast<double>(most));
   };
-  const MemoryUse m = engine.memory();
-  const CacheBytes caches = cache_bytes(engine);
+  const MemoryUse m = memory_of(engines);
+  const CacheBytes caches = cache_bytes(engines);
   const HeapUse heap = heap_use();
   part("weights_mapped", m.mapped, m.mapped);
   part("weights_made", m.converted + m.repacked, m.converted + m.repacked);

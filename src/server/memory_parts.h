@@ -1,6 +1,7 @@
 // What a server's memory is for: a line at the start, and gauges.
 #pragma once
 
+#include <span>
 #include <string>
 
 #include "constraint/grammar_cache.h"
@@ -15,11 +16,12 @@ namespace quire::server {
 GrammarCacheOptions within_memory(GrammarCacheOptions grammars);
 
 // What the process comes to hold, part by part.
-std::string memory_line(const Engine& engine, const GrammarCacheOptions& grammars, const HttpServerOptions& http,
-                        const ResponseStoreOptions& responses);
+// `engines`: those that serve the model, in the order of their numbers.
+std::string memory_line(std::span<const Engine* const> engines, const GrammarCacheOptions& grammars,
+                        const HttpServerOptions& http, const ResponseStoreOptions& responses);
 
 // quire:memory_bytes and quire:memory_limit_bytes: what there is now of each part, and what it comes to.
-void measure_memory(const Engine& engine, const GrammarCacheOptions& grammars, const HttpServer& http,
+void measure_memory(std::span<const Engine* const> engines, const GrammarCacheOptions& grammars, const HttpServer& http,
                     const ResponseStoreOptions& responses, Registry& registry);
 
 }  // namespace quire::server

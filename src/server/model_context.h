@@ -33,6 +33,7 @@ class ModelContext {
     std::string chat_template;       // instead of the file's own, if not empty
     RequestLimits limits;            // vocab and context are filled in
     int64_t context = 0;
+    int32_t engines = 1;              // that serve it side by side; of all of them together:
     int32_t sequences = 0;            // that run at once
     int64_t kv_tokens = 0;            // that the KV cache holds
     std::string fingerprint;          // what answers carry as system_fingerprint
@@ -48,6 +49,7 @@ class ModelContext {
   const std::string& fingerprint() const { return options_.fingerprint; }
   const RequestLimits& limits() const { return options_.limits; }
   int64_t context() const { return options_.context; }
+  int32_t engines() const { return options_.engines; }
   int32_t sequences() const { return options_.sequences; }
   int64_t kv_tokens() const { return options_.kv_tokens; }
   int64_t created() const { return created_; }  // seconds since 1970

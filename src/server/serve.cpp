@@ -21,6 +21,7 @@
 #include "server/input_watch.h"
 #include "server/memory_parts.h"
 #include "server/notify.h"
+#include "server/start_engines.h"
 #include "tokenizer/chat_template.h"
 
 namespace quire::server {
@@ -32,9 +33,13 @@ double mib(int64_t bytes) {
   return static_cast<double>(bytes) / (1 << 20);
 }
 
+// The file of each engine's prefix cache: the second one's is FILE.1.
+std::string prefix_file(const ServeOptions& o, size_t engine) {
+  return engine == 0 ? o.prefix_cache_file : fmt::format("{}.{}", o.prefix_cache_file, engine);
+}
+
 // A file that will be written at the end can be, as far as that is known now. What was begun and never finished goes.
 Status check_prefix_file(const std::string& path) {
-  if (path.empty()) return {};
   std::error_code failed;
   const std::filesystem::path folder = std::filesystem::absolute(path, failed).parent_path();
   if (failed || access(folder.c_str(), W_OK | X_OK) != 0)
@@ -45,22 +50,27 @@ Status check_prefix_file(const std::string& path) {
 }
 
 // What the file has is taken where it fits; where not, the cache begins empty, as it does the first time.
-void load_prefixes(const ServeOptions& o, Engine& engine) {
+void load_prefixes(const std::string& path, Engine& engine) {
   std::error_code unknown;
-  if (o.prefix_cache_file.empty() || !std::filesystem::exists(o.prefix_cache_file, unknown)) return;
-  const Result<PrefixFileContent> kept = engine.load_prefixes(o.prefix_cache_file);
+  if (!std::filesystem::exists(path, unknown)) return;
+  const Result<PrefixFileContent> kept = engine.load_prefixes(path);
   if (!kept.ok()) return log_warning("the prefix cache begins empty: " + kept.error().message);
   tell(fmt::format("the prefix cache begins with {} tokens and {} recurrent states of {} ({:.1f} MiB)",
-                   kept->chunks * kChunkTokens, kept->states, o.prefix_cache_file, mib(kept->bytes)));
+                   kept->chunks * kChunkTokens, kept->states, path, mib(kept->bytes)));
 }
 
-void save_prefixes(const ServeOptions& o, EngineService& service) {
-  if (o.prefix_cache_file.empty()) return;
-  const Result<PrefixFileContent> kept = service.save_prefixes(o.prefix_cache_file, o.prefix_cache_file_bytes);
+void save_prefixes(const std::string& path, int64_t max_bytes, EngineService& service) {
+  const Result<PrefixFileContent> kept = service.save_prefixes(path, max_bytes);
   if (!kept.ok()) return log_warning("the prefix cache is not kept: " + kept.error().message);
   if (kept->chunks > 0)
     tell(fmt::format("the prefix cache is kept: {} tokens and {} recurrent states in {} ({:.1f} MiB)",
-                     kept->chunks * kChunkTokens, kept->states, o.prefix_cache_file, mib(kept->bytes)));
+                     kept->chunks * kChunkTokens, kept->states, path, mib(kept->bytes)));
+}
+
+void save_prefixes(const ServeOptions& o, EngineGroup& engines) {
+  if (o.prefix_cache_file.empty()) return;
+  for (size_t i = 0; i < engines.size(); ++i)
+    save_prefixes(prefix_file(o, i), o.prefix_cache_file_bytes / static_cast<int64_t>(engines.size()), engines[i]);
 }
 
 // What requests get that do not say how to sample.
@@ -78,12 +88,40 @@ Result<SamplingParams> default_sampling(const ServeOptions& o, const LoadedModel
   return sampling;
 }
 
-// "computing on GPU 0", "computing on the CPU (no NVIDIA GPU can be used: ...)".
-std::string computing_on(const Engine& engine, const std::string& why_no_gpu) {
-  const EnginePlan& plan = engine.plan();
-  if (plan.device == Device::kCuda) return fmt::format("computing on GPU {}", plan.gpu);
-  const char* const by = plan.device == Device::kReference ? "the CPU, by reference kernels" : "the CPU";
+using Engines = std::vector<std::unique_ptr<Engine>>;
+
+// "computing on GPU 0", "computing on GPU 0, GPU 1", "computing on the CPU (no NVIDIA GPU can be used: ...)".
+std::string computing_on(const Engines& engines, const std::string& why_no_gpu) {
+  const EnginePlan& plan = engines.front()->plan();
+  std::string by;
+  if (plan.device == Device::kCuda) {
+    for (const auto& engine : engines) by += fmt::format("{}GPU {}", by.empty() ? "" : ", ", engine->plan().gpu);
+    return "computing on " + by;
+  }
+  by = plan.device == Device::kReference ? "the CPU, by reference kernels" : "the CPU";
+  if (engines.size() > 1) by += fmt::format(", {} engines", engines.size());
   return fmt::format("computing on {}{}", by, why_no_gpu.empty() ? "" : fmt::format(" ({})", why_no_gpu));
+}
+
+std::vector<const Engine*> pointers_to(const Engines& engines) {
+  std::vector<const Engine*> all;
+  for (const auto& engine : engines) all.push_back(engine.get());
+  return all;
+}
+std::vector<const Engine*> pointers_to(const EngineGroup& engines) {
+  std::vector<const Engine*> all;
+  for (size_t i = 0; i < engines.size(); ++i) all.push_back(&engines[i].engine());
+  return all;
+}
+
+// What they have, and what of the prefix cache was kept.
+void tell_engines(const ServeOptions& o, const Engines& engines, const GrammarCacheOptions& grammars) {
+  tell(computing_on(engines, o.why_no_gpu));
+  for (size_t i = 0; i < engines.size(); ++i)
+    tell(engines.size() == 1 ? engines[i]->capacity() : fmt::format("engine {}: {}", i, engines[i]->capacity()));
+  tell(memory_line(pointers_to(engines), grammars, o.http, o.responses));
+  if (o.prefix_cache_file.empty()) return;
+  for (size_t i = 0; i < engines.size(); ++i) load_prefixes(prefix_file(o, i), *engines[i]);
 }
 
 void tell_systemd(const ServeOptions& o, std::string_view state) {
@@ -153,7 +191,8 @@ void wait_for_signal(const SignalNotes& signals, Logs& logs, const Done& done) {
 
 Status serve_until_signal(const ServeOptions& o, Registry& registry, LineWriter& messages) {
   raise_descriptor_limit();
-  QUIRE_CHECKED(check_prefix_file(o.prefix_cache_file));
+  for (size_t i = 0; i < std::max<size_t>(1, o.gpus.size()) && !o.prefix_cache_file.empty(); ++i)
+    QUIRE_CHECKED(check_prefix_file(prefix_file(o, i)));
   KeyRing keys;
   if (!o.key_file.empty()) {
     QUIRE_TRY(keys, KeyRing::load(o.key_file).context("--api-key-file"));
@@ -185,7 +224,7 @@ Status serve_until_signal(const ServeOptions& o, Registry& registry, LineWriter&
   const auto left_alone = [&] { return input && input->ended(); };
   http->start();  // /health tells that the model is being loaded
   Status loaded;
-  std::shared_ptr<EngineService> service;
+  std::shared_ptr<EngineGroup> service;
   std::atomic<bool> is_loaded{false};
   std::thread loader([&] {
     loaded = load_into(o, std::move(chat_template), logs.steps, api, registry, service);
@@ -202,7 +241,7 @@ Status serve_until_signal(const ServeOptions& o, Registry& registry, LineWriter&
   if (!loaded.ok()) return loaded;
   tell(fmt::format("serving {} at {}", o.model, fmt::join(http->urls(), ", ")));
   const HeapKeeper heap([&, grammars = within_memory(o.grammars)] {
-    measure_memory(service->engine(), grammars, *http, o.responses, registry);
+    measure_memory(pointers_to(*service), grammars, *http, o.responses, registry);
   });
   tell_systemd(o, "READY=1");
   wait_for_signal(signals, logs, left_alone);
@@ -224,7 +263,7 @@ Result<std::string> read_template(const std::string& path, const std::string& wi
 }
 
 Status load_into(const ServeOptions& o, std::string chat_template, std::shared_ptr<StepTrace> trace, Api& api,
-                 Registry& registry, std::shared_ptr<EngineService>& service) {
+                 Registry& registry, std::shared_ptr<EngineGroup>& service) {
   QUIRE_TRY(const std::shared_ptr<const LoadedModel> loaded, load_model(o.model, o.mtp, o.rope));
   if (loaded->file.assembled())
     tell(fmt::format("{}: {:.1f} MiB of the weights are used where they are mapped, {:.1f} MiB were made in memory",
@@ -235,34 +274,38 @@ Status load_into(const ServeOptions& o, std::string chat_template, std::shared_p
 
 Status serve_model(const ServeOptions& o, const std::shared_ptr<const LoadedModel>& loaded, std::string chat_template,
                    std::shared_ptr<StepTrace> trace, Api& api, Registry& registry,
-                   std::shared_ptr<EngineService>& service) {
+                   std::shared_ptr<EngineGroup>& service) {
   EngineOptions options = o.engine;
   options.max_waiting = INT32_MAX;  // the service says how many may wait
   options.top_priority = o.limits.max_priority;
   QUIRE_TRY(SamplingParams sampling, default_sampling(o, *loaded).context("--generation-config"));
-  QUIRE_TRY(std::unique_ptr<Engine> engine, Engine::create(loaded, std::move(options)));
-  tell(computing_on(*engine, o.why_no_gpu));
-  tell(engine->capacity());
+  QUIRE_TRY(Engines engines, create_engines(loaded, options, o.gpus.empty() ? std::vector{options.gpu} : o.gpus));
   const GrammarCacheOptions grammars = within_memory(o.grammars);
-  tell(memory_line(*engine, grammars, o.http, o.responses));
-  load_prefixes(o, *engine);
+  tell_engines(o, engines, grammars);
+  const Capacity capacity = capacity_of(engines);
   ModelContext::Options m{.names = o.names,
                           .path = o.model,
                           .chat_template = std::move(chat_template),
                           .limits = o.limits,
-                          .context = engine->context(),
-                          .sequences = engine->plan().max_sequences,
-                          .kv_tokens = engine->plan().kv_tokens,
-                          .fingerprint = engine->fingerprint(),
+                          .context = capacity.context,
+                          .engines = static_cast<int32_t>(engines.size()),
+                          .sequences = capacity.sequences,
+                          .kv_tokens = capacity.kv_tokens,
+                          .fingerprint = engines.front()->fingerprint(),
                           .special_in_content = o.special_in_content,
                           .grammars = grammars,
                           .tool_format = find_tool_format(o.tool_call_parser)};
   m.limits.sampling = std::move(sampling);
   if (m.names.empty()) m.names.push_back(convert::file_name_of(o.model));
   QUIRE_TRY(const std::shared_ptr<const ModelContext> context, ModelContext::create(loaded, std::move(m)));
-  auto metrics = std::make_shared<EngineMetrics>(registry, context->name(), engine->context(), engine->pools());
-  service = std::make_shared<EngineService>(std::move(engine), EngineService::Options{o.max_queue, std::move(trace)},
-                                            std::move(metrics));
+  std::vector<std::unique_ptr<EngineService>> services;
+  for (size_t i = 0; i < engines.size(); ++i) {
+    auto metrics = std::make_shared<EngineMetrics>(registry, context->name(), engines[i]->context(),
+                                                   engines[i]->pools(), static_cast<int>(i));
+    services.push_back(std::make_unique<EngineService>(
+        std::move(engines[i]), EngineService::Options{o.max_queue, trace, static_cast<int>(i)}, std::move(metrics)));
+  }
+  service = std::make_shared<EngineGroup>(std::move(services));
   api.serve(context, service);
   return {};
 }

@@ -7,7 +7,7 @@
 
 #include "constraint/grammar_cache.h"
 #include "engine/engine.h"
-#include "server/engine_service.h"
+#include "server/engine_group.h"
 #include "server/http_server.h"
 #include "server/protocol/generation_params.h"
 #include "server/request_pool.h"
@@ -41,6 +41,8 @@ struct ServeOptions {
   std::string notify_socket;     // of systemd
   bool exit_with_input = false;  // the end of standard input asks for the end, as SIGTERM does
   EngineOptions engine;
+  // An engine for each entry, all of which serve: the GPU that it has. Empty: one, on the GPU of `engine`.
+  std::vector<int> gpus;
   std::string why_no_gpu;  // where one would have been taken; empty: nobody asked, or there is one
   RequestLimits limits;
   GrammarCacheOptions grammars;
@@ -61,11 +63,11 @@ Result<std::string> read_template(const std::string& path, const std::string& wi
 // Everything that follows from a model file: its engine, its service, and requests that `api` serves from now on.
 // `chat_template`: instead of the model's own, if not empty. `trace` may be null.
 Status load_into(const ServeOptions& options, std::string chat_template, std::shared_ptr<StepTrace> trace, Api& api,
-                 Registry& registry, std::shared_ptr<EngineService>& service);
+                 Registry& registry, std::shared_ptr<EngineGroup>& service);
 // The same of a model that is loaded already.
 Status serve_model(const ServeOptions& options, const std::shared_ptr<const LoadedModel>& model,
                    std::string chat_template, std::shared_ptr<StepTrace> trace, Api& api, Registry& registry,
-                   std::shared_ptr<EngineService>& service);
+                   std::shared_ptr<EngineGroup>& service);
 
 // Runs until SIGTERM, SIGINT or (exit_with_input) the end of standard input, then finishes what was accepted within
 // drain_timeout; a second signal ends the process at once. SIGHUP opens logs anew. Errors: what keeps it from starting.

@@ -45,6 +45,8 @@ class Service {
   virtual void cancel(std::span<const JobId> jobs) = 0;
   // Any thread. Nothing wrong, or why this service answers nothing any more: the end of the device (503).
   virtual ApiStatus health() const = 0;
+  // Any thread. Of several engines, those that answer nothing any more while others do.
+  virtual std::vector<int> lost_engines() const { return {}; }
   // Not from a sink. Jobs that have not ended end with kCancelled before this returns; submit() fails from now on.
   virtual void stop() = 0;
 };

@@ -4,7 +4,7 @@
 
 namespace quire::server {
 
-std::string step_line(const StepRecord& r) {
+std::string step_line(const StepRecord& r, int engine) {
   std::string deferred;
   for (int i = 0; i < kDeferrals; ++i)
     if (const int32_t n = r.deferred[static_cast<size_t>(i)]; n > 0)
@@ -14,12 +14,13 @@ std::string step_line(const StepRecord& r) {
     pools += fmt::format("{}\"{}\":{{\"free\":{},\"cached\":{},\"used\":{}}}", pools.empty() ? "" : ",", p.name, p.free,
                          p.cached, p.used);
   return fmt::format(
-      "{{\"step\":{},\"time\":{:.6f},\"decode_rows\":{},\"drafts\":{},\"accepted\":{},\"prompt_tokens\":{},\"running\":"
+      "{{\"engine\":{},\"step\":{},\"time\":{:.6f},\"decode_rows\":{},\"drafts\":{},\"accepted\":{},\"prompt_tokens\":{"
+      "},\"running\":"
       "{},\"waiting\":{},\"queued\":{},\"admitted\":{},\"deferred\":{{{}}},\"first_tokens\":{},\"skipped\":{},"
       "\"pools\":{{{}}},\"swapped_out\":{},\"swapped_in\":{},\"host_stored\":{},\"host_loaded\":{},\"host_seconds\":{:."
       "6f},\"device_seconds\":{:.6f}}}",
-      r.step, r.time, r.decode_rows, r.drafts, r.accepted, r.prompt_rows, r.running, r.waiting, r.queued, r.admitted,
-      deferred, r.first_tokens, r.skipped, pools, r.swapped_out, r.swapped_in, r.host_stored, r.host_loaded,
+      engine, r.step, r.time, r.decode_rows, r.drafts, r.accepted, r.prompt_rows, r.running, r.waiting, r.queued,
+      r.admitted, deferred, r.first_tokens, r.skipped, pools, r.swapped_out, r.swapped_in, r.host_stored, r.host_loaded,
       r.host_seconds, r.device_seconds);
 }
 
@@ -28,8 +29,8 @@ Result<std::unique_ptr<StepTrace>> StepTrace::open(const std::string& path, Line
   return std::unique_ptr<StepTrace>(new StepTrace(std::move(writer)));
 }
 
-void StepTrace::add(const StepRecord& record) {
-  writer_->write(step_line(record));
+void StepTrace::add(const StepRecord& record, int engine) {
+  writer_->write(step_line(record, engine));
 }
 
 void StepTrace::reopen() {

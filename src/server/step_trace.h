@@ -14,8 +14,8 @@ class StepTrace {
   // Appends to a file, as `options` say (server/access_log.h: log_options).
   static Result<std::unique_ptr<StepTrace>> open(const std::string& path, LineWriter::Options options);
 
-  // Any thread; waits for nobody.
-  void add(const StepRecord& record);
+  // Any thread; waits for nobody. `engine`: of several that serve a model, which one.
+  void add(const StepRecord& record, int engine);
   // Any thread: see LineWriter.
   void reopen();
 
@@ -26,6 +26,6 @@ class StepTrace {
 };
 
 // The line of a record, without its end.
-std::string step_line(const StepRecord& record);
+std::string step_line(const StepRecord& record, int engine = 0);
 
 }  // namespace quire::server

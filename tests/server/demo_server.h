@@ -40,6 +40,7 @@ class DemoServer {
     std::function<void(server::ModelContext::Options&)> context_options;  // likewise
     bool load = true;                                                     // or stay in the state of loading
     BackendFactory backend = make_backend;
+    int engines = 1;                           // side by side; those behind the first have backends of their own
     std::shared_ptr<server::Service> service;  // not null: answers in place of an engine
   };
   explicit DemoServer(Options options) : options_(std::move(options)) {
@@ -71,15 +72,19 @@ class DemoServer {
     e.threads = 1;  // a team of threads waits for each other, which is slow on a busy machine
     e.top_priority = options_.limits.max_priority;
     if (options_.engine) options_.engine(e);
-    auto engine = std::move(Engine::create(model, e, options_.backend)).value();
     server::ModelContext::Options m;
-    m.sequences = engine->plan().max_sequences;
-    m.kv_tokens = engine->plan().kv_tokens;
-    m.fingerprint = engine->fingerprint();
-    auto context = context_for(model, std::move(m));
-    auto metrics = std::make_shared<server::EngineMetrics>(registry_, "demo", options_.context, engine->pools());
-    api_->serve(context, std::make_shared<server::EngineService>(
-                             std::move(engine), server::EngineService::Options{options_.max_queue}, metrics));
+    m.engines = options_.engines;
+    std::vector<std::unique_ptr<server::EngineService>> services;
+    for (int i = 0; i < options_.engines; ++i) {
+      auto engine = std::move(Engine::create(model, e, i == 0 ? options_.backend : make_backend)).value();
+      m.sequences += engine->plan().max_sequences;
+      m.kv_tokens += engine->plan().kv_tokens;
+      m.fingerprint = engine->fingerprint();
+      auto metrics = std::make_shared<server::EngineMetrics>(registry_, "demo", options_.context, engine->pools(), i);
+      services.push_back(std::make_unique<server::EngineService>(
+          std::move(engine), server::EngineService::Options{options_.max_queue, nullptr, i}, metrics));
+    }
+    api_->serve(context_for(model, std::move(m)), std::make_shared<server::EngineGroup>(std::move(services)));
   }
 
   uint16_t port() const { return http_->port(); }

@@ -17,8 +17,8 @@ using testing::HasSubstr;
 using testing::Not;
 
 // Texts with single characters, merges, characters of bytes alone, spaces and lines.
-const std::vector<std::string> kTexts = {"the hand", " the", "  two", "trailing ", "tété 中文 and \xF0\x9F\x98\x80",
-                                         "\n\nx\n",  "",     " ",     "a<think>"};
+const std::vector<std::string> kPieces = {"the hand", " the", "  two", "trailing ", "tété 中文 and \xF0\x9F\x98\x80",
+                                          "\n\nx\n",  "",     " ",     "a<think>"};
 
 class SentencePieceServer : public testing::TestWithParam<SmallVocabulary> {
  protected:
@@ -96,7 +96,7 @@ INSTANTIATE_TEST_SUITE_P(Vocabularies, SentencePieceServer,
                          [](const auto& p) { return p.param == SmallVocabulary::kLlama ? "llama" : "gemma4"; });
 
 TEST_P(SentencePieceServer, TokensOfATextAreThatText) {
-  for (const std::string& text : kTexts) {
+  for (const std::string& text : kPieces) {
     const Json t = asked("/tokenize", {{"prompt", text}, {"return_token_strs", true}});
     EXPECT_EQ(t["tokens"].get<std::vector<TokenId>>(), tokenizer().encode(text, {.parse_special = false}));
     EXPECT_EQ(t["count"], t["tokens"].size());
@@ -118,11 +118,11 @@ TEST_P(SentencePieceServer, StreamsTheSameText) {
   for (int seed = 0; seed < 12; ++seed) {
     const Json more = {{"temperature", 1.0}, {"seed", seed}};
     Json request = more;
-    request["prompt"] = kTexts[static_cast<size_t>(seed) % 5];
+    request["prompt"] = kPieces[static_cast<size_t>(seed) % 5];
     const std::string text = complete(request["prompt"], more)["choices"][0]["text"];
     EXPECT_EQ(streamed("/v1/completions", request), text) << seed;
     request.erase("prompt");
-    request["messages"] = {{{"role", "user"}, {"content", kTexts[static_cast<size_t>(seed) % 5]}}};
+    request["messages"] = {{{"role", "user"}, {"content", kPieces[static_cast<size_t>(seed) % 5]}}};
     const std::string said = chat(request["messages"][0]["content"], more)["choices"][0]["message"]["content"];
     EXPECT_EQ(streamed("/v1/chat/completions", request), said) << seed;
     for (const std::string& t : {text, said}) {

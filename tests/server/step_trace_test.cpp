@@ -62,6 +62,7 @@ TEST_F(StepTraceTest, ALineHasEverythingOfARecord) {
   r.host_seconds = 0.00025;
   r.device_seconds = 0.5;
   const Json want = {
+      {"engine", 0},
       {"step", 7},
       {"time", 1700000000.25},
       {"decode_rows", 3},
@@ -91,7 +92,7 @@ TEST_F(StepTraceTest, IsWholeWhenItEnds) {
   write("steps", "{\"step\":0}\n");
   {
     const auto trace = open(path("steps"));
-    for (int i = 1; i <= 1000; ++i) trace->add({.step = i});
+    for (int i = 1; i <= 1000; ++i) trace->add({.step = i}, 0);
   }
   const std::vector<Json> lines = parsed(read_whole_file(path("steps")));
   ASSERT_EQ(lines.size(), 1001u) << "what was there stays";
@@ -105,7 +106,7 @@ TEST_F(StepTraceTest, DropsWhatItCannotWriteInTimeAndSaysSo) {
   ASSERT_GE(reader, 0);
   constexpr int64_t kRecords = 30000;
   auto trace = open(path("pipe"));
-  for (int64_t i = 1; i <= kRecords; ++i) trace->add({.step = i});
+  for (int64_t i = 1; i <= kRecords; ++i) trace->add({.step = i}, 0);
   const std::string metric = "quire:log_lines_dropped_total{log=\"steps\"} ";
   const std::string metrics = registry_.text();
   std::thread ender([t = std::move(trace)]() mutable { t.reset(); });

@@ -10,7 +10,7 @@ namespace {
 
 using testing::HasSubstr;
 
-const Json kSum = {{{"role", "user"}, {"content", "77+94"}}};
+const Json kSumPrompt = {{{"role", "user"}, {"content", "77+94"}}};
 
 Json told(const char* path, const Json& body) {
   const Reply r = ask(demo_server().port(), post(path, body));
@@ -31,9 +31,9 @@ std::vector<Json> chunks(const char* path, Json body) {
 }
 
 TEST(TokenIds, OfChatsAndTheirPrompts) {
-  const Json body = {{"messages", kSum}, {"temperature", 0}, {"return_token_ids", true}, {"n", 2}};
+  const Json body = {{"messages", kSumPrompt}, {"temperature", 0}, {"return_token_ids", true}, {"n", 2}};
   const Json whole = told("/v1/chat/completions", body);
-  EXPECT_EQ(whole["prompt_token_ids"], tokens_of({{"messages", kSum}}));
+  EXPECT_EQ(whole["prompt_token_ids"], tokens_of({{"messages", kSumPrompt}}));
   for (const Json& choice : whole["choices"]) {
     ASSERT_TRUE(choice["token_ids"].is_array());
     // The token that ends the answer is among them.
@@ -51,8 +51,9 @@ TEST(TokenIds, OfChatsAndTheirPrompts) {
   EXPECT_EQ(prompts, 1);
   EXPECT_EQ(prompt, whole["prompt_token_ids"]);
   for (size_t i = 0; i < 2; ++i) EXPECT_EQ(streamed[i], whole["choices"][i]["token_ids"]);
-  EXPECT_EQ(ask(demo_server().port(), post("/v1/chat/completions", Json{{"messages", kSum}})).body.find("token_ids"),
-            std::string::npos);
+  EXPECT_EQ(
+      ask(demo_server().port(), post("/v1/chat/completions", Json{{"messages", kSumPrompt}})).body.find("token_ids"),
+      std::string::npos);
 }
 
 TEST(TokenIds, OfCompletions) {
@@ -80,9 +81,9 @@ TEST(TokenIds, OfCompletions) {
 
 // The same numbers as in the other form, and of every token, the one that ends the answer too.
 TEST(AnswerLogprobs, AreToldByTokens) {
-  const Json usual = {{"messages", kSum}, {"temperature", 0}, {"logprobs", true}, {"top_logprobs", 2}};
+  const Json usual = {{"messages", kSumPrompt}, {"temperature", 0}, {"logprobs", true}, {"top_logprobs", 2}};
   const Json lists = told("/v1/chat/completions", usual)["choices"][0]["logprobs"]["content"];
-  const Json body = {{"messages", kSum}, {"temperature", 0}, {"answer_logprobs", 2}, {"return_token_ids", true}};
+  const Json body = {{"messages", kSumPrompt}, {"temperature", 0}, {"answer_logprobs", 2}, {"return_token_ids", true}};
   const Json choice = told("/v1/chat/completions", body)["choices"][0];
   EXPECT_TRUE(choice["logprobs"].is_null());
   const Json& entries = choice["answer_logprobs"];
@@ -121,7 +122,7 @@ TEST(AnswerLogprobs, OfCompletions) {
     EXPECT_TRUE(entries[i].begin().value()["rank"].is_null()) << "nobody asked for alternatives";
   }
   for (const auto& [path, both] : {std::pair{"/v1/completions", Json{{"prompt", "a"}, {"logprobs", 1}}},
-                                   {"/v1/chat/completions", {{"messages", kSum}, {"logprobs", true}}}}) {
+                                   {"/v1/chat/completions", {{"messages", kSumPrompt}, {"logprobs", true}}}}) {
     Json wrong = both;
     wrong["answer_logprobs"] = 1;
     const Reply r = ask(demo_server().port(), post(path, wrong));
@@ -131,8 +132,9 @@ TEST(AnswerLogprobs, OfCompletions) {
 }
 
 TEST(Render, MakesPromptsAndComputesNothing) {
-  const Json chat = told("/v1/chat/completions/render", {{"messages", kSum}, {"max_tokens", 5}, {"temperature", 0.25}});
-  EXPECT_EQ(chat["token_ids"], tokens_of({{"messages", kSum}}));
+  const Json chat =
+      told("/v1/chat/completions/render", {{"messages", kSumPrompt}, {"max_tokens", 5}, {"temperature", 0.25}});
+  EXPECT_EQ(chat["token_ids"], tokens_of({{"messages", kSumPrompt}}));
   EXPECT_EQ(chat["sampling_params"]["max_tokens"], 5);
   EXPECT_EQ(chat["sampling_params"]["temperature"], 0.25);
   EXPECT_EQ(chat["model"], "demo");
@@ -141,8 +143,8 @@ TEST(Render, MakesPromptsAndComputesNothing) {
   EXPECT_EQ(texts[1]["token_ids"], tokens_of({{"prompt", "The cat"}}));
   EXPECT_EQ(texts[1]["sampling_params"]["max_tokens"], 16);
   EXPECT_EQ(texts[1]["model"], "also-demo");
-  for (const auto& [status, body] : {std::pair{404, Json{{"messages", kSum}, {"model", "other"}}},
-                                     {400, {{"messages", kSum}, {"max_tokens", 5000}}},
+  for (const auto& [status, body] : {std::pair{404, Json{{"messages", kSumPrompt}, {"model", "other"}}},
+                                     {400, {{"messages", kSumPrompt}, {"max_tokens", 5000}}},
                                      {400, {{"messages", Json::array()}}}})
     EXPECT_EQ(ask(demo_server().port(), post("/v1/chat/completions/render", body)).status, status) << body;
 }
@@ -156,7 +158,8 @@ TEST(ModelNames, ThatSayNothing) {
     for (const char* path : {"/v1/score", "/score"})
       EXPECT_EQ(told(path, {{"model", name}, {"text_1", "a"}, {"text_2", "b"}})["model"], "demo") << path << name;
     EXPECT_EQ(told("/v1/embeddings", {{"model", name}, {"input", "a"}})["model"], "demo");
-    EXPECT_EQ(told("/v1/chat/completions", {{"model", name}, {"messages", kSum}, {"max_tokens", 1}})["model"], "demo");
+    EXPECT_EQ(told("/v1/chat/completions", {{"model", name}, {"messages", kSumPrompt}, {"max_tokens", 1}})["model"],
+              "demo");
   }
   EXPECT_EQ(
       ask(demo_server().port(), post("/v1/rerank", Json{{"model", "Unknown"}, {"query", "a"}, {"documents", {"b"}}}))
@@ -172,8 +175,8 @@ TEST(ModelNames, AnyIsTakenWhereTheOperatorSaysSo) {
     body["model"] = name;
     return ask(s.port(), post(path, body)).json();
   };
-  EXPECT_EQ(named("/v1/chat/completions", {{"messages", kSum}, {"max_tokens", 1}}, "gpt-4o")["model"], "gpt-4o");
-  EXPECT_EQ(named("/v1/messages", {{"messages", kSum}, {"max_tokens", 1}}, "claude-sonnet-4-5")["model"],
+  EXPECT_EQ(named("/v1/chat/completions", {{"messages", kSumPrompt}, {"max_tokens", 1}}, "gpt-4o")["model"], "gpt-4o");
+  EXPECT_EQ(named("/v1/messages", {{"messages", kSumPrompt}, {"max_tokens", 1}}, "claude-sonnet-4-5")["model"],
             "claude-sonnet-4-5");
   EXPECT_EQ(named("/api/show", Json::object(), "llama3:8b")["details"]["format"], "gguf");
   EXPECT_EQ(ask(s.port(), get("/v1/models/gpt-4o")).json()["id"], "gpt-4o");
@@ -189,10 +192,11 @@ TEST(MaxTokens, OfRequestsThatDoNotSay) {
     const Json j = ask(s.port(), post(path, body)).json();
     return j["usage"].value("completion_tokens", j["usage"].value("output_tokens", -1));
   };
-  const Json chat = {{"messages", kSum}};
+  const Json chat = {{"messages", kSumPrompt}};
   EXPECT_EQ(tokens("/v1/chat/completions", chat), 3);
-  EXPECT_EQ(tokens("/v1/chat/completions", {{"messages", kSum}, {"max_tokens", 5}}), 5) << "a default is no limit";
-  EXPECT_EQ(tokens("/v1/chat/completions", {{"messages", kSum}, {"max_tokens", -1}}), 3);
+  EXPECT_EQ(tokens("/v1/chat/completions", {{"messages", kSumPrompt}, {"max_tokens", 5}}), 5)
+      << "a default is no limit";
+  EXPECT_EQ(tokens("/v1/chat/completions", {{"messages", kSumPrompt}, {"max_tokens", -1}}), 3);
   EXPECT_EQ(tokens("/v1/completions", {{"prompt", "Once"}}), 3);
   EXPECT_EQ(tokens("/v1/responses", {{"input", "77+94"}}), 3);
 }

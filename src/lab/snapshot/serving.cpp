@@ -34,7 +34,7 @@ class ServerHere final : public LocalServer {
   server::Registry registry_;
   server::AccessLog log_;
   server::Api api_;
-  std::shared_ptr<server::EngineService> service_;
+  std::shared_ptr<server::EngineGroup> service_;
   std::unique_ptr<server::HttpServer> http_;
 };
 
