@@ -160,8 +160,7 @@ TEST_F(Responses, CustomToolsTakeText) {
 TEST_F(Responses, ACallThatIsCutIsNeverDone) {
   const std::string cut = "<tool_call>{\"name\": \"get_weather\", \"arguments\": {\"city\": \"Pa";
   const Json answer = respond({{"tools", kTools}}, {cut}, FinishReason::kLength).json();
-  for (const Json& item : answer["output"])
-    EXPECT_EQ(item["type"], "message");
+  for (const Json& item : answer["output"]) EXPECT_EQ(item["type"], "message");
   for (const Json& e : events_of(respond({{"tools", kTools}, {"stream", true}}, {cut}, FinishReason::kLength)))
     EXPECT_NE(e["type"], "response.output_item.done");
 }
