@@ -28,8 +28,8 @@ std::string file_name_of(const std::string& path);
 // values that are NaN or infinite are looked for in no more than what is made.
 Result<gguf::File> open_model(const std::string& path, const OpenOptions& options = {});
 
-// The vision tower of the folder at `path`, as the mmproj file that `quire convert` would write; no value where the path
-// is no folder's, or the folder has no tower of a known family. Errors are those of open_model(), for its part.
+// The vision tower of the folder at `path`, as the mmproj file that `quire convert` would write; no value where that is
+// no folder, or has no tower of a known family. Errors are those of open_model(), for the tower's part.
 Result<std::optional<gguf::File>> open_vision(const std::string& path, const OpenOptions& options = {});
 
 }  // namespace quire::convert

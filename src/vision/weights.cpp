@@ -193,10 +193,11 @@ class VisionLoader {
     return {};
   }
 
-  // What is left of the tower would change what it computes.
+  // What is left of the tower would change what it computes. A file may have another one for sound.
   Status check_unread() const {
     for (const gguf::TensorInfo& t : file_.tensors())
-      if ((t.name.starts_with("v.") || t.name.starts_with("mm.")) && !used_.contains(std::string(t.name)))
+      if ((t.name.starts_with("v.") || (t.name.starts_with("mm.") && !t.name.starts_with("mm.a."))) &&
+          !used_.contains(std::string(t.name)))
         return file_error("tensor {}: is not computed in a tower with the projector {}", gguf::printable(t.name),
                           vision_row(c_.family).projector);
     return {};

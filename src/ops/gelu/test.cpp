@@ -1,10 +1,15 @@
 #include <cmath>
 
-#include "ops/conformance/conformance.h"
+#include "ops/conformance/gpu.h"
 #include "ops/gelu/gelu.h"
 
 namespace quire::conformance {
 namespace {
+
+constexpr OnGpu<GeluArgs> kOnGpu{[](Operands& o, GeluArgs& a) {
+                                   for (Tensor* t : {&a.x, &a.y}) o.tensor(*t);
+                                 },
+                                 gelu};
 
 struct Case {
   int64_t rows = 1, width = 1;
@@ -50,7 +55,7 @@ void run_case(Suite& s, const Case& c) {
     want.push_back(g * phi);
     bound.push_back(std::abs(want.back()) * (0x1p-13 + (c.y == DType::kBF16 ? kEpsBf16 : kEpsF32)) + 1e-30);
   }
-  for (const auto& k : s.kernels(kGeluOp.kernels, kNotOnGpu<GeluArgs>)) {
+  for (const auto& k : s.kernels(kGeluOp.kernels, kOnGpu)) {
     const auto run = [&](Buffer& in, Buffer& out) {
       Tensor y = c.in_place ? in.tensor() : out.tensor();
       k.launch(s.context(Device::kCpu), {in.tensor().cols(0, c.width), y.cols(0, c.width), c.form});
@@ -72,7 +77,7 @@ void run_case(Suite& s, const Case& c) {
 // A NaN stays one, and its neighbours are what they are.
 void nan_case(Suite& s, GeluForm form) {
   const std::string name = fmt::format("NaN {}", form == GeluForm::kErf ? "erf" : "tanh");
-  for (const auto& k : s.kernels(kGeluOp.kernels, kNotOnGpu<GeluArgs>)) {
+  for (const auto& k : s.kernels(kGeluOp.kernels, kOnGpu)) {
     if (!s.wants(k.name, name)) continue;
     Buffer x(DType::kF32, {1, 19}), y(DType::kF32, {1, 19});
     x.fill([] { return 1.0f; });

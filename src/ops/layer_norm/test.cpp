@@ -1,10 +1,15 @@
 #include <cmath>
 
-#include "ops/conformance/conformance.h"
+#include "ops/conformance/gpu.h"
 #include "ops/layer_norm/layer_norm.h"
 
 namespace quire::conformance {
 namespace {
+
+constexpr OnGpu<LayerNormArgs> kOnGpu{[](Operands& o, LayerNormArgs& a) {
+                                        for (Tensor* t : {&a.x, &a.add, &a.weight, &a.bias, &a.h}) o.tensor(*t);
+                                      },
+                                      layer_norm};
 
 struct Case {
   std::string name;
@@ -73,7 +78,7 @@ void run_case(Suite& s, const Case& c) {
     }
   }
 
-  for (const auto& k : s.kernels(kLayerNormOp.kernels, kNotOnGpu<LayerNormArgs>)) {
+  for (const auto& k : s.kernels(kLayerNormOp.kernels, kOnGpu)) {
     Buffer got_x = x, got_h(c.h, {c.rows, c.width});
     if (!s.wants(k.name, c.name) || !k.fits(s.machine(), args(got_x, add, got_h))) continue;
     k.launch(s.context(Device::kCpu), args(got_x, add, got_h));

@@ -1,10 +1,15 @@
 #include <cmath>
 
-#include "ops/conformance/conformance.h"
+#include "ops/conformance/gpu.h"
 #include "ops/mix_rows/mix_rows.h"
 
 namespace quire::conformance {
 namespace {
+
+constexpr OnGpu<MixRowsArgs> kOnGpu{[](Operands& o, MixRowsArgs& a) {
+                                      for (Tensor* t : {&a.rows, &a.weights, &a.table, &a.x}) o.tensor(*t);
+                                    },
+                                    mix_rows};
 
 struct Case {
   int64_t rows = 1, count = 1, table = 1, width = 1;
@@ -47,7 +52,7 @@ void run_case(Suite& s, const Case& c) {
     }
   Buffer same = x;
   kMixRowsOp.reference().launch(s.context(Device::kReference), args(rows, weights, same));
-  for (const auto& k : s.kernels(kMixRowsOp.kernels, kNotOnGpu<MixRowsArgs>)) {
+  for (const auto& k : s.kernels(kMixRowsOp.kernels, kOnGpu)) {
     Buffer got = x;
     if (!s.wants(k.name, name) || !k.fits(s.machine(), args(rows, weights, got))) continue;
     k.launch(s.context(Device::kCpu), args(rows, weights, got));

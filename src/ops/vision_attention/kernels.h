@@ -1,8 +1,8 @@
 // Inside vision_attention/: what its files share.
 //
-// A CPU's kernels are those of paged_attention (ops/attention/kernels.h). Rotated keys and values are packed into blocks
-// as a cache has them, and a task's query rows are given as heads that share one KV head, of a single token that stands
-// at the span's end: each of them sees all keys.
+// A CPU's kernels are those of paged_attention (ops/attention/kernels.h). Rotated keys and values are packed into
+// blocks as a cache has them, and a task's query rows are given as heads that share one KV head, of a single token that
+// stands at the span's end: each of them sees all keys.
 #pragma once
 
 #include "ops/attention/kernels.h"

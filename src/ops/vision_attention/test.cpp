@@ -2,11 +2,18 @@
 // bit against itself: whatever else is in the batch, in which order, and on how many threads.
 #include <cmath>
 
-#include "ops/conformance/conformance.h"
+#include "ops/conformance/gpu.h"
 #include "ops/vision_attention/vision_attention.h"
 
 namespace quire::conformance {
 namespace {
+
+constexpr OnGpu<VisionAttentionArgs> kOnGpu{
+    [](Operands& o, VisionAttentionArgs& a) {
+      for (Tensor* t : {&a.q, &a.k, &a.v, &a.rotation.positions, &a.rotation.inv_freq, &a.out}) o.tensor(*t);
+      o.array(a.spans.data, a.spans.count);
+    },
+    vision_attention};
 
 enum class Data { kNormal, kSaturated, kEqual };
 
@@ -239,7 +246,7 @@ void run_case(Suite& s, const Case& c) {
   if (!s.wants_case(c.name)) return;
   const Batch b(s, c);
   const Expected exact = expect_batch(s, b, false), rounded = expect_batch(s, b, true);
-  for (const auto& k : s.kernels(kVisionAttentionOp.kernels, kNotOnGpu<VisionAttentionArgs>)) {
+  for (const auto& k : s.kernels(kVisionAttentionOp.kernels, kOnGpu)) {
     Buffer out = b.output();
     const VisionAttentionArgs args = b.args(b.of(b.spans), out);
     if (!s.wants(k.name, c.name) || !k.fits(s.machine(), args)) continue;
