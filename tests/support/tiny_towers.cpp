@@ -105,11 +105,11 @@ int64_t TinyTower::patch_count() const {
 }
 
 std::vector<HfTensor> TinyTower::hf_tensors() const {
-  std::vector<HfTensor> out;
+  std::vector<HfTensor> tensors;
   for (const auto& [tensor, shape] : gemma() ? gemma_shapes(*this) : qwen_shapes(*this))
-    out.push_back(make_tensor(seed, tensor, shape));
-  std::sort(out.begin(), out.end(), [](const HfTensor& a, const HfTensor& b) { return a.name < b.name; });
-  return out;
+    tensors.push_back(make_tensor(seed, tensor, shape));
+  std::sort(tensors.begin(), tensors.end(), [](const HfTensor& a, const HfTensor& b) { return a.name < b.name; });
+  return tensors;
 }
 
 json TinyTower::config() const {
