@@ -14,15 +14,16 @@ namespace {
 namespace fs = std::filesystem;
 using enum VisionRole;
 
-// What stands before a tower's names, and before its projector's; the first that the folder has.
+// What stands before a tower's names, and before its projector's; the first that the folder has. A tower is there where
+// its first block is.
 constexpr std::string_view kQwenPrefixes[] = {"model.visual.", "visual."};
 constexpr std::string_view kGemmaPrefixes[] = {"vision_tower.vision_model.", "model.vision_tower.vision_model.",
                                                "vision_tower.", "model.vision_tower."};
 constexpr std::string_view kProjectorPrefixes[] = {"multi_modal_projector.", "model.multi_modal_projector."};
 
-std::string_view prefix_of(const Source& source, std::span<const std::string_view> prefixes) {
+std::string_view prefix_of(const Source& source, std::span<const std::string_view> prefixes, std::string_view of) {
   for (const std::string_view p : prefixes)
-    if (source.has_any(p)) return p;
+    if (source.has_any(std::string(p).append(of))) return p;
   return {};
 }
 
@@ -30,8 +31,9 @@ class VisionPlanner {
  public:
   VisionPlanner(Source& source, const HfVision& vision, const PlanOptions& options)
       : source_(source), v_(vision), types_(options) {
-    tower_ = v_.family == VisionFamily::kQwen3 ? prefix_of(source, kQwenPrefixes) : prefix_of(source, kGemmaPrefixes);
-    projector_ = prefix_of(source, kProjectorPrefixes);
+    tower_ = v_.family == VisionFamily::kQwen3 ? prefix_of(source, kQwenPrefixes, "blocks.0.")
+                                               : prefix_of(source, kGemmaPrefixes, "encoder.layers.0.");
+    projector_ = prefix_of(source, kProjectorPrefixes, "");
   }
 
   bool any() const { return !tower_.empty(); }

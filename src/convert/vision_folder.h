@@ -12,7 +12,8 @@
 namespace quire::convert {
 
 struct VisionFolder {
-  // No value where the folder has no tower of a known family: neither its configuration nor its tensors. Errors are
+  // No value where the folder has no tower of a known family: no configuration of one, or no tensors of its first
+  // block. Errors are
   // those of ModelFolder::read, for the tower's part; a tensor of the tower that nothing is made from is one.
   static Result<std::optional<VisionFolder>> read(const std::string& folder, const PlanOptions& options);
 

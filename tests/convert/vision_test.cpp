@@ -69,7 +69,10 @@ TEST_F(VisionFolders, NeedNotHaveATowerThatIsKnown) {
   write(tower, [](json& c, auto&) { c["vision_config"]["model_type"] = "pixtral"; });
   EXPECT_EQ(error(), "");
   EXPECT_FALSE(std::filesystem::exists(mmproj()));
-  write(tower, [&](json&, auto& tensors) { tensors = safe_tensors(text_); });
+  write(tower, [&](json&, auto& tensors) {
+    tensors = safe_tensors(text_);
+    tensors.push_back(safe_tensor("model.visual.patch_embed.proj.weight", "F32", {1}, std::vector<float>{1}));
+  });
   EXPECT_EQ(error(), "");
   EXPECT_FALSE(std::filesystem::exists(mmproj()));
   EXPECT_FALSE(convert::open_vision(folder_.path())->has_value());
