@@ -151,7 +151,13 @@ Result<ConvertSummary> convert(const ConvertOptions& o) {
   QUIRE_TRY(const ModelFolder folder, ModelFolder::read(o.folder, {.type = o.type}));
   std::optional<VisionFolder> vision;
   if (o.mmproj) {
-    QUIRE_TRY(vision, VisionFolder::read(o.folder, {.type = o.type}));
+    auto read = VisionFolder::read(o.folder, {.type = o.type});
+    if (!read.ok()) {
+      Error error = read.take_error();
+      error.message += "; --no-mmproj converts the text model alone";
+      return error;
+    }
+    vision = std::move(read).value();
   }
   const Plan& plan = folder.plan;
   ConvertSummary s = summarise(folder);

@@ -12,6 +12,7 @@ namespace quire::test {
 namespace {
 
 using nlohmann::json;
+using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
@@ -126,7 +127,8 @@ TEST_F(VisionFolders, AreRefusedForWhatIsMissingOrTooMuch) {
   write(tower, [](json&, auto& tensors) {
     tensors.push_back(safe_tensor("model.visual.blocks.0.attn.q_norm.weight", "F32", {1}, std::vector<float>{1}));
   });
-  EXPECT_THAT(error(), HasSubstr("'model.visual.blocks.0.attn.q_norm.weight' of the vision tower would not"));
+  EXPECT_THAT(error(), AllOf(HasSubstr("'model.visual.blocks.0.attn.q_norm.weight' of the vision tower would not"),
+                             HasSubstr("--no-mmproj converts the text model alone")));
   EXPECT_FALSE(std::filesystem::exists(folder_.path("m.gguf")));
 }
 
