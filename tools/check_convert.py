@@ -54,7 +54,8 @@ def save_folder(folder, row, wrapper):
         vision = dict(num_hidden_layers=1, hidden_size=32, intermediate_size=32, num_attention_heads=2, image_size=28, patch_size=14) if row["cls"] == "Gemma3" else \
             dict(depth=1, hidden_size=32, intermediate_size=32, num_heads=2, out_hidden_size=row["hidden"], num_position_embeddings=16)
         text = model.config.to_dict()
-        config = getattr(transformers, row["cls"] + "Config")(text_config=text, vision_config=vision, tie_word_embeddings=row["tied"])
+        more = dict(mm_tokens_per_image=1) if row["cls"] == "Gemma3" else {}  # of the 2 x 2 patches
+        config = getattr(transformers, row["cls"] + "Config")(text_config=text, vision_config=vision, tie_word_embeddings=row["tied"], **more)
         model = getattr(transformers, row["cls"] + "ForConditionalGeneration")(config).float()
         shapes = {k: tuple(v.shape) for k, v in model.state_dict().items()}
         model.load_state_dict({k: torch.from_numpy(v.copy()) for k, v in tiny.weights(row, shapes).items()}, strict=False)

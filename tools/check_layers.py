@@ -9,7 +9,7 @@ import re
 import sys
 
 LAYERS = ["core", "gguf", "hub", "arch", "quant", "jinja", "image", "tokenizer", "constraint", "ops", "convert",
-          "cache", "parts", "model", "engine", "eval", "server", "command", "localai", "lab", "cli"]
+          "cache", "parts", "vision", "model", "engine", "eval", "server", "command", "localai", "lab", "cli"]
 SOURCES = {".h", ".cpp", ".cu", ".cuh"}
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
 # Headers that take so long to compile that one file alone may see them.

@@ -22,7 +22,7 @@ struct ConvertCommand {
   std::string folder, output, split, name;
   std::optional<DType> type;  // of the matrices; none: as they are
   int threads = 0;
-  bool json = false;
+  bool json = false, no_mmproj = false;
 };
 
 constexpr Named<std::optional<DType>> kTypes[] = {
@@ -44,6 +44,7 @@ Result<convert::ConvertOptions> checked(const ConvertCommand& o) {
   convert::ConvertOptions c{.folder = o.folder, .output = o.output, .name = o.name};
   c.threads = o.threads == 0 ? available_cpus() : o.threads;
   c.type = o.type;
+  c.mmproj = !o.no_mmproj;
   if (!o.split.empty()) {
     QUIRE_TRY(c.split_max_bytes, parse_size(o.split).context("--split-max-size"));
   }
@@ -60,6 +61,7 @@ ordered_json to_json(const convert::ConvertSummary& s) {
   out["types"] = ordered_json::array();
   for (const auto& t : s.types)
     out["types"].push_back({{"type", dtype_name(t.type)}, {"tensors", t.tensors}, {"bytes", t.bytes}});
+  if (!s.mmproj.empty()) out["mmproj"] = {{"file", s.mmproj}, {"tensors", s.mmproj_tensors}, {"bytes", s.mmproj_bytes}};
   out["notes"] = s.notes;
   return out;
 }
@@ -73,6 +75,8 @@ void print(const convert::ConvertSummary& s) {
   print_out("{} from {} tensors ({}) to {} in {} ({})\n", s.files.front(), s.source_tensors,
             human_bytes(s.source_bytes), s.tensors,
             s.files.size() == 1 ? "one file" : fmt::format("{} files", s.files.size()), human_bytes(s.file_bytes));
+  if (!s.mmproj.empty())
+    print_out("{}: the vision tower, {} tensors ({})\n", s.mmproj, s.mmproj_tensors, human_bytes(s.mmproj_bytes));
 }
 
 Status run_convert(const ConvertCommand& o) {
@@ -97,6 +101,7 @@ Action add_convert(Flags& flags) {
   flags.add("--split-max-size", &o->split, "Write several files, each with at most so many bytes of tensors: 4g, 500m");
   flags.add("--name", &o->name, "The model's name in the file (default: the folder's)");
   flags.add("-t,--threads", &o->threads, between(0, 1024), "Threads (default: all CPUs)").default_text("");
+  flags.add("--no-mmproj", &o->no_mmproj, "Do not write the vision tower beside the model, as mmproj-OUTPUT");
   flags.add("--json", &o->json, "Print the summary as one JSON object");
   return [o] { return run_convert(*o); };
 }

@@ -8,6 +8,7 @@
 #include "convert/folder.h"
 #include "convert/metadata.h"
 #include "convert/produce.h"
+#include "convert/vision_folder.h"
 #include "core/progress.h"
 #include "gguf/reader.h"
 #include "gguf/writer.h"
@@ -128,18 +129,44 @@ ConvertSummary summarise(const ModelFolder& folder) {
   return s;
 }
 
+// The tower's file, in one piece.
+Status write_tower(const VisionFolder& vision, const ConvertOptions& o, ConvertSummary& s) {
+  ConvertOptions own = o;
+  own.output = mmproj_path(o.output);
+  own.split_max_bytes = 0;
+  Output out(own, vision.plan);
+  vision.write_metadata(s.name, out.first());
+  QUIRE_CHECKED(out.open());
+  QUIRE_CHECKED(write_tensors(vision.plan, own, out).context(o.folder));
+  s.mmproj = own.output;
+  s.mmproj_tensors = std::ssize(vision.plan.tensors);
+  s.mmproj_bytes = out.file_bytes();
+  s.notes.insert(s.notes.end(), vision.plan.notes.begin(), vision.plan.notes.end());
+  return {};
+}
+
 }  // namespace
 
 Result<ConvertSummary> convert(const ConvertOptions& o) {
   QUIRE_TRY(const ModelFolder folder, ModelFolder::read(o.folder, {.type = o.type}));
+  std::optional<VisionFolder> vision;
+  if (o.mmproj) {
+    auto read = VisionFolder::read(o.folder, {.type = o.type});
+    if (!read.ok()) {
+      Error error = read.take_error();
+      error.message += "; --no-mmproj converts the text model alone";
+      return error;
+    }
+    vision = std::move(read).value();
+  }
   const Plan& plan = folder.plan;
-  const std::string name = o.name.empty() ? model_name(o.folder) : o.name;
+  ConvertSummary s = summarise(folder);
+  s.name = o.name.empty() ? model_name(o.folder) : o.name;
+  if (vision) QUIRE_CHECKED(write_tower(*vision, o, s));
   Output out(o, plan);
-  folder.write_metadata(name, out.first());
+  folder.write_metadata(s.name, out.first());
   QUIRE_CHECKED(out.open());
   QUIRE_CHECKED(write_tensors(plan, o, out).context(o.folder));
-  ConvertSummary s = summarise(folder);
-  s.name = name;
   s.files = out.paths();
   s.file_bytes = out.file_bytes();
   return s;

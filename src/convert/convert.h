@@ -17,6 +17,7 @@ struct ConvertOptions {
   std::optional<DType> type;     // of the matrices: bf16, f16 or f32; nothing: as they are
   uint64_t split_max_bytes = 0;  // of tensor data in a file; 0: one file
   std::string name;              // general.name; empty: the folder's
+  bool mmproj = true;            // whether a vision tower of a known family is written, too
   int threads = 1;
   std::function<bool()> stop;  // asked between tensors; true ends the conversion with an error and no output
 };
@@ -32,6 +33,10 @@ struct ConvertSummary {
   int64_t tensors = 0, source_tensors = 0;
   std::vector<TypeSum> types;
   std::vector<std::string> notes;  // a line each: what was decoded or left out
+  // The vision tower's file, beside the first of `files`, and how many tensors it has; empty where there is none.
+  std::string mmproj;
+  int64_t mmproj_tensors = 0;
+  uint64_t mmproj_bytes = 0;
 };
 
 // Everything is read and checked before the first byte is written; files appear under their names only when

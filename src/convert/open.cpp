@@ -9,6 +9,7 @@
 #include "convert/folder.h"
 #include "convert/metadata.h"
 #include "convert/produce.h"
+#include "convert/vision_folder.h"
 #include "core/cpu.h"
 #include "core/lazy_memory.h"
 #include "core/memory.h"
@@ -32,10 +33,11 @@ std::optional<std::string> folder_of(const std::string& path) {
   return file.has_parent_path() ? file.parent_path().string() : ".";
 }
 
-// A folder as an open model: what gguf::File points into.
+// A folder as an open model, or its vision tower: what gguf::File points into.
+template <class Folder>
 class Opened {
  public:
-  Opened(ModelFolder folder, const std::string& path, bool matrices)
+  Opened(Folder folder, const std::string& path, bool matrices)
       : folder_(std::move(folder)), path_(path), matrices_(matrices) {}
 
   Status lay_out() {
@@ -100,7 +102,7 @@ class Opened {
         arena_bytes_ >> 20, available >> 20);
   }
 
-  ModelFolder folder_;
+  Folder folder_;
   std::string path_;
   bool matrices_;
   gguf::Writer writer_;
@@ -109,6 +111,14 @@ class Opened {
   uint64_t arena_bytes_ = 0;
   LazyMemory arena_;
 };
+
+template <class Folder>
+Result<gguf::File> opened(Folder folder, const std::string& path, const OpenOptions& options) {
+  const auto opened = std::make_shared<Opened<Folder>>(std::move(folder), path, options.matrices);
+  QUIRE_CHECKED(opened->lay_out().context(path));
+  QUIRE_CHECKED(opened->make(options.threads == 0 ? available_cpus() : options.threads).context(path));
+  return opened->file(opened);
+}
 
 }  // namespace
 
@@ -121,10 +131,17 @@ Result<gguf::File> open_model(const std::string& path, const OpenOptions& option
   const std::optional<std::string> folder_path = folder_of(path);
   if (!folder_path) return gguf::File::open(path);
   QUIRE_TRY(ModelFolder folder, ModelFolder::read(*folder_path, {.type = {}, .keep_fp8 = options.keep_fp8}));
-  const auto opened = std::make_shared<Opened>(std::move(folder), *folder_path, options.matrices);
-  QUIRE_CHECKED(opened->lay_out().context(*folder_path));
-  QUIRE_CHECKED(opened->make(options.threads == 0 ? available_cpus() : options.threads).context(*folder_path));
-  return opened->file(opened);
+  return opened(std::move(folder), *folder_path, options);
+}
+
+Result<std::optional<gguf::File>> open_vision(const std::string& path, const OpenOptions& options) {
+  const std::optional<std::string> folder_path = folder_of(path);
+  if (!folder_path) return std::optional<gguf::File>();
+  QUIRE_TRY(std::optional<VisionFolder> folder,
+            VisionFolder::read(*folder_path, {.type = {}, .keep_fp8 = options.keep_fp8}));
+  if (!folder) return std::optional<gguf::File>();
+  QUIRE_TRY(gguf::File file, opened(std::move(*folder), *folder_path, options));
+  return std::optional(std::move(file));
 }
 
 }  // namespace quire::convert

@@ -1,6 +1,7 @@
 // Any model that a command names: a GGUF file, or a Hugging Face folder, of which no file is written.
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include "core/result.h"
@@ -26,5 +27,9 @@ std::string file_name_of(const std::string& path);
 // the process: File::made_bytes(), which must be available. Errors are those of File::open() and of convert(); only
 // values that are NaN or infinite are looked for in no more than what is made.
 Result<gguf::File> open_model(const std::string& path, const OpenOptions& options = {});
+
+// The vision tower of the folder at `path`, as the mmproj file that `quire convert` would write; no value where that is
+// no folder, or has no tower of a known family. Errors are those of open_model(), for the tower's part.
+Result<std::optional<gguf::File>> open_vision(const std::string& path, const OpenOptions& options = {});
 
 }  // namespace quire::convert

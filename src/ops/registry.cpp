@@ -6,13 +6,17 @@
 #include "ops/attention/attention.h"
 #include "ops/copy/copy.h"
 #include "ops/gated_delta/gated_delta.h"
+#include "ops/gelu/gelu.h"
+#include "ops/layer_norm/layer_norm.h"
 #include "ops/linear/linear.h"
+#include "ops/mix_rows/mix_rows.h"
 #include "ops/mlp/mlp.h"
 #include "ops/moe/moe.h"
 #include "ops/norm/norm.h"
 #include "ops/rows/rows.h"
 #include "ops/sampling/history.h"
 #include "ops/sampling/sampling.h"
+#include "ops/vision_attention/vision_attention.h"
 
 namespace quire {
 namespace conformance {
@@ -36,6 +40,10 @@ void gated_delta_net_conformance(Suite& s);
 void update_history_conformance(Suite& s);
 void sample_conformance(Suite& s);
 void copy_slots_conformance(Suite& s);
+void layer_norm_conformance(Suite& s);
+void gelu_conformance(Suite& s);
+void mix_rows_conformance(Suite& s);
+void vision_attention_conformance(Suite& s);
 
 }  // namespace conformance
 
@@ -69,6 +77,10 @@ std::vector<OperatorInfo> table() {
       entry(kUpdateHistoryOp, conformance::update_history_conformance),
       entry(kSampleOp, conformance::sample_conformance),
       entry(kCopySlotsOp, conformance::copy_slots_conformance),
+      entry(kLayerNormOp, conformance::layer_norm_conformance),
+      entry(kGeluOp, conformance::gelu_conformance),
+      entry(kMixRowsOp, conformance::mix_rows_conformance),
+      entry(kVisionAttentionOp, conformance::vision_attention_conformance),
   };
 }
 

@@ -18,14 +18,17 @@ class ActivationMemory {
       : scope_(scope), activation_(activation), rows_(rows) {}
 
   int64_t rows() const { return rows_; }
+  DType activation() const { return activation_; }
+  // For intermediates of another number of rows.
+  ActivationMemory of_rows(int64_t rows) const { return {scope_, activation_, rows}; }
   // [rows, a], [rows, a, b] in the activation type.
-  Tensor act(int64_t a) { return take(activation_, {rows_, a}); }
-  Tensor act(int64_t a, int64_t b) { return take(activation_, {rows_, a, b}); }
+  Tensor act(int64_t a) const { return take(activation_, {rows_, a}); }
+  Tensor act(int64_t a, int64_t b) const { return take(activation_, {rows_, a, b}); }
   // The same in float32: the residual stream, and small values that steer exponentials.
-  Tensor f32(int64_t a) { return take(DType::kF32, {rows_, a}); }
+  Tensor f32(int64_t a) const { return take(DType::kF32, {rows_, a}); }
 
  private:
-  Tensor take(DType t, std::initializer_list<int64_t> dims) {
+  Tensor take(DType t, std::initializer_list<int64_t> dims) const {
     Tensor v = make_tensor(nullptr, t, dims);
     v.data = scope_.take<std::byte>(dtype_bytes(t, v.elems()));
     return v;

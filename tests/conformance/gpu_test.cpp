@@ -80,7 +80,11 @@ TEST(GpuSuites, EveryOperandIsPlacedAndComesBack) {
                                                      {"gated_delta_net", "one key head"},
                                                      {"update_history", ""},
                                                      {"sample", "V=65"},
-                                                     {"copy_slots", ""}};
+                                                     {"copy_slots", ""},
+                                                     {"layer_norm", "D=64"},
+                                                     {"gelu", "D=65"},
+                                                     {"mix_rows", "D=65"},
+                                                     {"vision_attention", "d=64"}};
   FakeGpu gpu;
   for (const OperatorInfo& op : operators()) {
     SCOPED_TRACE(op.name);

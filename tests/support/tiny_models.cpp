@@ -79,13 +79,7 @@ HfTensor make_tensor(const TinyModel& m, std::string name, std::vector<int64_t> 
 
   int64_t count = 1;
   for (const int64_t n : shape) count *= n;
-  const uint64_t start = fnv1a64_text(fmt::format("{}/{}", m.seed, name), kFnvBasis);
-  std::vector<bf16> values(static_cast<size_t>(count));
-  for (size_t i = 0; i < values.size(); ++i) {
-    const uint64_t bits = mix(start + (i + 1) * 0x9e3779b97f4a7c15u) >> 40;
-    const double u = static_cast<double>(bits) / 8388608.0 - 1.0;
-    values[i] = to_bf16(static_cast<float>(kind.centre + kind.spread * u));
-  }
+  std::vector<bf16> values = golden_values(m.seed, name, count, kind.centre, kind.spread);
   return {std::move(name), std::move(shape), std::move(values)};
 }
 
@@ -229,6 +223,17 @@ std::vector<HfTensor> TinyModel::hf_tensors() const {
   }
   std::sort(out.begin(), out.end(), [](const HfTensor& a, const HfTensor& b) { return a.name < b.name; });
   return out;
+}
+
+std::vector<bf16> golden_values(uint32_t seed, std::string_view name, int64_t count, double centre, double spread) {
+  const uint64_t start = fnv1a64_text(fmt::format("{}/{}", seed, name), kFnvBasis);
+  std::vector<bf16> values(static_cast<size_t>(count));
+  for (size_t i = 0; i < values.size(); ++i) {
+    const uint64_t bits = mix(start + (i + 1) * 0x9e3779b97f4a7c15u) >> 40;
+    const double u = static_cast<double>(bits) / 8388608.0 - 1.0;
+    values[i] = to_bf16(static_cast<float>(centre + spread * u));
+  }
+  return values;
 }
 
 uint64_t fnv1a64(const std::vector<HfTensor>& tensors) {

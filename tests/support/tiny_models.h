@@ -116,6 +116,10 @@ inline void PrintTo(const TinyModel& model, std::ostream* out) {
   *out << model.name;
 }
 
+// The generator of all weights: element i follows from seed, name and i, spread evenly within `spread` of `centre`
+// (tools/make_tiny_goldens.py).
+std::vector<bf16> golden_values(uint32_t seed, std::string_view name, int64_t count, double centre, double spread);
+
 // FNV-1a over each tensor's name, then its elements as little-endian 16-bit words.
 uint64_t fnv1a64(const std::vector<HfTensor>& tensors);
 

@@ -1,0 +1,85 @@
+#include "arch/vision.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <iterator>
+
+#include "core/result.h"
+
+namespace quire {
+namespace {
+
+using enum VisionRole;
+
+constexpr VisionFamilyRow kFamilies[] = {
+    {VisionFamily::kQwen3, "qwen3vl_merger", 2, true},
+    {VisionFamily::kGemma3, "gemma3", 1, false},
+};
+
+// clang-format off
+constexpr VisionTensor kTensors[] = {
+    {kPatch, false, "v.patch_embd", "patch_embed.proj", "embeddings.patch_embedding"},
+    {kPositions, false, "v.position_embd", "pos_embed", "embeddings.position_embedding"},
+    {kNorm1, true, "v.blk.{}.ln1", "blocks.{}.norm1", "encoder.layers.{}.layer_norm1"},
+    {kQkv, true, "v.blk.{}.attn_qkv", "blocks.{}.attn.qkv", ""},
+    {kQuery, true, "v.blk.{}.attn_q", "", "encoder.layers.{}.self_attn.q_proj"},
+    {kKey, true, "v.blk.{}.attn_k", "", "encoder.layers.{}.self_attn.k_proj"},
+    {kValue, true, "v.blk.{}.attn_v", "", "encoder.layers.{}.self_attn.v_proj"},
+    {kAttnOut, true, "v.blk.{}.attn_out", "blocks.{}.attn.proj", "encoder.layers.{}.self_attn.out_proj"},
+    {kNorm2, true, "v.blk.{}.ln2", "blocks.{}.norm2", "encoder.layers.{}.layer_norm2"},
+    {kUp, true, "v.blk.{}.ffn_up", "blocks.{}.mlp.linear_fc1", "encoder.layers.{}.mlp.fc1"},
+    {kDown, true, "v.blk.{}.ffn_down", "blocks.{}.mlp.linear_fc2", "encoder.layers.{}.mlp.fc2"},
+    {kPostNorm, false, "v.post_ln", "merger.norm", "post_layernorm"},
+    {kMergeUp, false, "mm.0", "merger.linear_fc1", ""},
+    {kMergeDown, false, "mm.2", "merger.linear_fc2", ""},
+    {kStackNorm, true, "v.deepstack.{}.norm", "deepstack_merger_list.{}.norm", ""},
+    {kStackUp, true, "v.deepstack.{}.fc1", "deepstack_merger_list.{}.linear_fc1", ""},
+    {kStackDown, true, "v.deepstack.{}.fc2", "deepstack_merger_list.{}.linear_fc2", ""},
+    {kProjectionNorm, false, "mm.soft_emb_norm", "", "mm_soft_emb_norm"},
+    {kProjection, false, "mm.input_projection", "", "mm_input_projection_weight"},
+};
+// clang-format on
+
+static_assert(
+    [] {
+      for (size_t i = 0; i < std::size(kTensors); ++i)
+        if (static_cast<size_t>(kTensors[i].role) != i) return false;
+      return std::size(kTensors) == static_cast<size_t>(kProjection) + 1;
+    }(),
+    "a row for each role, in order");
+
+}  // namespace
+
+const VisionFamilyRow* find_vision_family(std::string_view projector) {
+  const auto* const row =
+      std::find_if(std::begin(kFamilies), std::end(kFamilies), [&](const auto& r) { return r.projector == projector; });
+  return row == std::end(kFamilies) ? nullptr : row;
+}
+
+const VisionFamilyRow& vision_row(VisionFamily family) {
+  return kFamilies[static_cast<size_t>(family)];
+}
+
+std::string vision_projectors() {
+  std::string all;
+  for (const VisionFamilyRow& row : kFamilies) all.append(all.empty() ? "" : ", ").append(row.projector);
+  return all;
+}
+
+const VisionTensor& vision_tensor(VisionRole role) {
+  return kTensors[static_cast<size_t>(role)];
+}
+
+std::string vision_stem(VisionRole role, int64_t block) {
+  return fmt::format(fmt::runtime(vision_tensor(role).stem), block);
+}
+
+std::string vision_folder_stem(VisionFamily family, VisionRole role, int64_t number) {
+  const VisionTensor& t = vision_tensor(role);
+  const std::string_view stem = family == VisionFamily::kQwen3 ? t.qwen3 : t.gemma3;
+  QUIRE_CHECK(!stem.empty(), "the family has no {}", t.stem);
+  return fmt::format(fmt::runtime(stem), number);
+}
+
+}  // namespace quire

@@ -1,0 +1,14 @@
+// gelu in vectors of 16 floats.
+// clang-format off
+#include "ops/simd/vec_avx512.h"
+#include "ops/simd/math.h"
+#include "ops/gelu/rows.h"
+// clang-format on
+
+namespace quire::gelu_detail {
+
+void rows_avx512(const Rows& r, int64_t begin, int64_t end) {
+  gelu_rows<simd::Vec512>(r, begin, end);
+}
+
+}  // namespace quire::gelu_detail

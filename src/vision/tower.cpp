@@ -1,0 +1,219 @@
+#include "vision/tower.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "ops/gelu/gelu.h"
+#include "ops/layer_norm/layer_norm.h"
+#include "ops/linear/linear.h"
+#include "ops/mix_rows/mix_rows.h"
+#include "ops/norm/norm.h"
+#include "ops/rows/rows.h"
+
+namespace quire {
+namespace {
+
+// Rows that a wide product takes at a time: what it puts out for all patches of a large image would be the largest
+// thing in memory. A row's bits do not depend on it.
+constexpr int64_t kSliceRows = 1024;
+
+DType activation_of(const OpContext& ctx) {
+  return ctx.machine.device == Device::kReference ? DType::kF32 : DType::kBF16;
+}
+
+// Queries, keys or values: a third of a row of the fused product, as heads.
+Tensor heads_of(const Tensor& qkv, const VisionConfig& c, int64_t third) {
+  Tensor t = qkv.cols(third * c.width, c.width);
+  t.rank = 3;
+  t.shape = {qkv.dim(0), c.heads, c.head_dim()};
+  t.stride = {qkv.stride[0], c.head_dim(), 1};
+  return t;
+}
+
+// Calls fn(first, count) for slices of the rows.
+template <class Fn>
+void by_slices(int64_t rows, Fn&& fn) {
+  for (int64_t first = 0; first < rows; first += kSliceRows) fn(first, std::min(kSliceRows, rows - first));
+}
+
+// One pass through a tower.
+class Pass {
+ public:
+  Pass(const OpContext& ctx, const VisionConfig& config, const VisionWeights& weights, const VisionArrays& batch,
+       const VisionActivations& activations)
+      : ctx_(ctx), c_(config), w_(weights), batch_(batch), a_(activations) {}
+
+  void run(const Tensor& patches, const VisionOutput& out, const LayerProbe* probe) const {
+    embed(patches);
+    if (probe != nullptr) (*probe)("embedded", -1, a_.x);
+    size_t level = 0;
+    for (int64_t i = 0; i < c_.blocks; ++i) {
+      const VisionBlock& b = w_.blocks[static_cast<size_t>(i)];
+      attend(b);
+      feed_forward(b);
+      if (probe != nullptr) (*probe)("block", static_cast<int>(i), a_.x);
+      if (level == c_.deepstack.size() || c_.deepstack[level] != i) continue;
+      stack(w_.deepstack[level], level_of(out.deepstack, level));
+      ++level;
+    }
+    if (c_.family == VisionFamily::kQwen3)
+      merge(w_.merger, out.rows);
+    else
+      pool(out.rows);
+  }
+
+ private:
+  void embed(const Tensor& patches) const {
+    by_slices(batch_.patches, [&](int64_t first, int64_t count) {
+      Tensor slice = patches.rows(first, count);
+      if (!a_.patch.empty()) {
+        // A sum of one part is that part, and comes with a rounded copy.
+        const Tensor rounded = a_.patch.rows(0, count);
+        Tensor part = slice;
+        part.rank = 3;
+        part.shape = {1, count, c_.patch_width()};
+        part.stride = {count * slice.stride[0], slice.stride[0], 1};
+        reduce_partials(ctx_, {.partials = part, .x = a_.exact.rows(0, count), .add_to_x = false, .h = rounded});
+        slice = rounded;
+      }
+      linear(ctx_, {.x = slice, .parts = {{.w = w_.patch.w, .bias = w_.patch.bias, .y = a_.x.rows(first, count)}}});
+    });
+    mix_rows(ctx_,
+             {.rows = batch_.mixed, .weights = batch_.mix_weights, .table = w_.positions, .x = a_.x, .add_to_x = true});
+  }
+
+  void norm(const VisionNorm& n, const Tensor& x, const Tensor& h) const {
+    layer_norm(ctx_, {.x = x, .add = {}, .weight = n.weight, .bias = n.bias, .eps = c_.eps, .h = h});
+  }
+
+  void attend(const VisionBlock& b) const {
+    norm(b.norm1, a_.x, a_.h);
+    if (!b.qkv.w.empty()) {
+      linear(ctx_, {.x = a_.h, .parts = {{.w = b.qkv.w, .bias = b.qkv.bias, .y = a_.qkv}}});
+    } else {
+      LinearPart parts[3];
+      const VisionLinear* const each[] = {&b.q, &b.k, &b.value};
+      for (int64_t i = 0; i < 3; ++i)
+        parts[i] = {.w = each[i]->w, .bias = each[i]->bias, .y = a_.qkv.cols(i * c_.width, c_.width)};
+      linear(ctx_, {.x = a_.h, .parts = parts});
+    }
+    VisionAttentionArgs args;
+    args.q = heads_of(a_.qkv, c_, 0);
+    args.k = heads_of(a_.qkv, c_, 1);
+    args.v = heads_of(a_.qkv, c_, 2);
+    if (c_.rotates()) args.rotation = {batch_.positions, w_.inv_freq, batch_.side};
+    args.spans = batch_.spans;
+    args.scale = 1.0f / std::sqrt(static_cast<float>(c_.head_dim()));
+    args.out = a_.h;
+    vision_attention(ctx_, args);
+    linear(ctx_, {.x = a_.h, .parts = {{.w = b.out.w, .bias = b.out.bias, .y = a_.x, .add_to_y = true}}});
+  }
+
+  void feed_forward(const VisionBlock& b) const {
+    norm(b.norm2, a_.x, a_.h);
+    two_products(b.up, b.down, GeluForm::kTanh, a_.h, a_.x, true);
+  }
+
+  // y = down(gelu(up(h))), or that added to y.
+  void two_products(const VisionLinear& up, const VisionLinear& down, GeluForm form, const Tensor& h, const Tensor& y,
+                    bool add) const {
+    by_slices(h.dim(0), [&](int64_t first, int64_t count) {
+      const Tensor inner = a_.inner.rows(0, count).cols(0, up.w.rows);
+      linear(ctx_, {.x = h.rows(first, count), .parts = {{.w = up.w, .bias = up.bias, .y = inner}}});
+      gelu(ctx_, {.x = inner, .y = inner, .form = form});
+      linear(ctx_,
+             {.x = inner, .parts = {{.w = down.w, .bias = down.bias, .y = y.rows(first, count), .add_to_y = add}}});
+    });
+  }
+
+  Tensor level_of(const Tensor& levels, size_t level) const {
+    return levels.rows(static_cast<int64_t>(level), 1).reshaped({batch_.tokens, c_.out_width});
+  }
+  // Patches of a token side by side.
+  Tensor merged(const Tensor& rows) const { return rows.reshaped({batch_.tokens, c_.merged_width()}); }
+
+  void merge(const VisionMerger& m, const Tensor& y) const {
+    norm(m.norm, a_.x, a_.h);
+    two_products(m.up, m.down, GeluForm::kErf, merged(a_.h), y, false);
+  }
+  // These normalise what is merged.
+  void stack(const VisionMerger& m, const Tensor& y) const {
+    norm(m.norm, merged(a_.x), merged(a_.h));
+    two_products(m.up, m.down, GeluForm::kErf, merged(a_.h), y, false);
+  }
+
+  void pool(const Tensor& y) const {
+    // Room for float32 that is free by now.
+    const Tensor rows = make_tensor(a_.qkv.data, DType::kF32, {batch_.patches, c_.width});
+    norm(w_.post_norm, a_.x, rows);
+    mix_rows(ctx_, {.rows = batch_.pooled, .weights = batch_.pool_weights, .table = rows, .x = a_.pooled});
+    add_rms_norm(ctx_, {a_.pooled, {}, w_.projection_norm, c_.eps, a_.normed});
+    linear(ctx_, {.x = a_.normed, .parts = {{.w = w_.projection, .bias = {}, .y = y}}});
+  }
+
+  const OpContext& ctx_;
+  const VisionConfig& c_;
+  const VisionWeights& w_;
+  const VisionArrays& batch_;
+  const VisionActivations& a_;
+};
+
+}  // namespace
+
+VisionActivations lay_out(const VisionConfig& c, ActivationMemory& mem, int64_t tokens) {
+  const bool merges = c.family == VisionFamily::kQwen3;
+  const ActivationMemory slice = mem.of_rows(std::min(kSliceRows, mem.rows())), of_tokens = mem.of_rows(tokens);
+  VisionActivations a;
+  a.x = mem.f32(c.width);
+  a.h = mem.act(c.width);
+  a.qkv = mem.act(3 * c.width);
+  a.inner = slice.act(merges ? std::max(c.ffn, c.merged_width()) : c.ffn);
+  if (mem.activation() != DType::kF32) {
+    a.patch = slice.act(c.patch_width());
+    a.exact = slice.f32(c.patch_width());
+  }
+  if (!merges) {
+    a.pooled = of_tokens.f32(c.width);
+    a.normed = of_tokens.act(c.width);
+  }
+  return a;
+}
+
+Result<std::unique_ptr<const VisionTower>> VisionTower::load(const gguf::File& file) {
+  QUIRE_TRY(VisionConfig config, read_vision_config(file));
+  std::unique_ptr<VisionTower> tower(new VisionTower(std::move(config)));
+  QUIRE_TRY(tower->weights_, load_vision_weights(file, tower->config_, tower->arena_));
+  return std::unique_ptr<const VisionTower>(std::move(tower));
+}
+
+void VisionTower::forward(const OpContext& ctx, const Tensor& patches, const VisionArrays& batch,
+                          const VisionOutput& out, const LayerProbe* probe) const {
+  expect_shape("patches", patches, batch.patches, config_.patch_width());
+  expect_shape("rows", out.rows, batch.tokens, config_.out_width);
+  const auto levels = static_cast<int64_t>(config_.deepstack.size());
+  if (levels > 0) expect_shape("deepstack", out.deepstack, levels, batch.tokens, config_.out_width);
+  if (batch.patches == 0) return;
+  Workspace::Scope scope(ctx.workspace);
+  ActivationMemory memory(scope, activation_of(ctx), batch.patches);
+  VisionActivations activations = lay_out(config_, memory, batch.tokens);
+  if (patches.dtype == activation_of(ctx)) activations.patch = {};
+  Pass(ctx, config_, weights_, batch, activations).run(patches, out, probe);
+}
+
+int64_t VisionTower::scratch_bytes(Machine machine, ThreadPool& pool, const VisionBatch& batch) const {
+  Workspace workspace;
+  const OpContext ctx{pool, workspace, machine};
+  const VisionArrays arrays = batch.arrays();
+  const auto levels = static_cast<int64_t>(config_.deepstack.size());
+  // Memory that nobody touches: the pool calls nothing.
+  void* const nowhere = workspace.memory().data();
+  VisionOutput out;
+  out.rows = make_tensor(nowhere, DType::kF32, {arrays.tokens, config_.out_width});
+  if (levels > 0) out.deepstack = make_tensor(nowhere, DType::kF32, {levels, arrays.tokens, config_.out_width});
+  pool.set_dry(true);
+  forward(ctx, make_tensor(nowhere, DType::kF32, {arrays.patches, config_.patch_width()}), arrays, out);
+  pool.set_dry(false);
+  return workspace.high_water();
+}
+
+}  // namespace quire

@@ -1,0 +1,64 @@
+// A vision tower: from patches of images to the rows that a text model takes in place of image tokens.
+#pragma once
+
+#include <memory>
+
+#include "parts/activations.h"
+#include "parts/pass.h"
+#include "parts/weight_visitor.h"
+#include "vision/batch.h"
+#include "vision/config.h"
+#include "vision/weights.h"
+
+namespace quire {
+
+// Where results go: float32, written as a whole.
+struct VisionOutput {
+  Tensor rows;       // [tokens, out_width]
+  Tensor deepstack;  // [levels, tokens, out_width]: what is added to the text model's residual stream behind its first
+                     // layers, one level for each of VisionConfig::deepstack; empty where there are none
+};
+
+// The intermediates of one pass.
+struct VisionActivations {
+  Tensor x;    // [patches, width] f32: the residual stream
+  Tensor h;    // [patches, width]: normalised rows, and what attention puts out
+  Tensor qkv;  // [patches, 3 width]
+  // Feed-forwards, mergers and patches' products go through these a slice of rows at a time.
+  Tensor inner;           // [slice, widest feed-forward]
+  Tensor patch, exact;    // [slice, patch_width], rounded and f32; empty where patches need no rounding
+  Tensor pooled, normed;  // [tokens, width] f32 and the activations' type; of towers that pool
+};
+VisionActivations lay_out(const VisionConfig& config, ActivationMemory& mem, int64_t tokens);
+
+// Immutable: shared by threads.
+class VisionTower {
+ public:
+  // Reads, finds and checks everything. The file must outlive the tower: weights stay in its mapping.
+  static Result<std::unique_ptr<const VisionTower>> load(const gguf::File& file);
+  VisionTower(const VisionTower&) = delete;
+  VisionTower& operator=(const VisionTower&) = delete;
+
+  const VisionConfig& config() const { return config_; }
+  void visit(WeightVisitor& v) const { VisionWeights::visit(weights_, v); }
+  int64_t owned_bytes() const { return arena_.bytes; }  // converted out of the mapping
+
+  // One pass over a batch. `patches` [batch.patches, patch_width] f32, or of the activations' type: of each patch its
+  // colours, of a colour the frames that the patch covers, of a frame the pixels row by row. A CPU rounds them to bf16.
+  // A row of the output has the same bits whatever else is in the batch, and on any number of threads.
+  // `probe`, if it is given, sees the residual stream behind each block.
+  void forward(const OpContext& ctx, const Tensor& patches, const VisionArrays& batch, const VisionOutput& out,
+               const LayerProbe* probe = nullptr) const;
+
+  // Bytes of a context's workspace that forward() takes for such a batch.
+  int64_t scratch_bytes(Machine machine, ThreadPool& pool, const VisionBatch& batch) const;
+
+ private:
+  explicit VisionTower(VisionConfig config) : config_(std::move(config)) {}
+
+  VisionConfig config_;
+  WeightLoader::Arena arena_;
+  VisionWeights weights_;
+};
+
+}  // namespace quire

@@ -1,0 +1,87 @@
+// A vision tower's weights, found in an mmproj file and checked.
+#pragma once
+
+#include <vector>
+
+#include "parts/weight_loader.h"
+#include "vision/config.h"
+
+namespace quire {
+
+// Empty is what a tower has no tensor for.
+struct VisionNorm {
+  Tensor weight, bias;
+
+  static void visit(auto& n, auto& v) {
+    v.vector(n.weight);
+    v.vector(n.bias);
+  }
+};
+struct VisionLinear {
+  Weight w;
+  Tensor bias;
+
+  static void visit(auto& l, auto& v) {
+    v.matrix(l.w);
+    v.vector(l.bias);
+  }
+};
+
+struct VisionBlock {
+  VisionNorm norm1, norm2;
+  VisionLinear qkv;          // rows of queries, keys and values in one,
+  VisionLinear q, k, value;  // or apart
+  VisionLinear out, up, down;
+
+  static void visit(auto& b, auto& v) {
+    VisionNorm::visit(b.norm1, v);
+    for (auto* l : {&b.qkv, &b.q, &b.k, &b.value, &b.out}) VisionLinear::visit(*l, v);
+    VisionNorm::visit(b.norm2, v);
+    for (auto* l : {&b.up, &b.down}) VisionLinear::visit(*l, v);
+  }
+};
+
+// A norm and a feed-forward that make one token of merge x merge patches.
+struct VisionMerger {
+  VisionNorm norm;
+  VisionLinear up, down;
+
+  static void visit(auto& m, auto& v) {
+    VisionNorm::visit(m.norm, v);
+    for (auto* l : {&m.up, &m.down}) VisionLinear::visit(*l, v);
+  }
+};
+
+struct VisionWeights {
+  VisionLinear patch;  // over colour, frame, row and column of a patch
+  Tensor positions;    // [side * side, width]
+  Tensor inv_freq;     // [head_dim / 4]; empty where nothing rotates
+  std::vector<VisionBlock> blocks;
+  VisionMerger merger;                  // Qwen
+  std::vector<VisionMerger> deepstack;  // one for each of VisionConfig::deepstack; the norm is as wide as the merged
+  VisionNorm post_norm;                 // Gemma: before pooling,
+  Tensor projection_norm;               // and RMS norm and product behind it
+  Weight projection;
+
+  static void visit(auto& w, auto& v) {
+    VisionLinear::visit(w.patch, v);
+    v.vector(w.positions);
+    v.vector(w.inv_freq);
+    for (auto& b : w.blocks) VisionBlock::visit(b, v);
+    for (auto& m : w.deepstack) VisionMerger::visit(m, v);
+    VisionMerger::visit(w.merger, v);
+    VisionNorm::visit(w.post_norm, v);
+    v.vector(w.projection_norm);
+    v.matrix(w.projection);
+  }
+};
+
+// Matrices stay where they are mapped, but for those that operators want in another order: the two frames of the
+// patches' convolution, which become one matrix, and Gemma's projection, which files have transposed. These, and small
+// vectors that are not float32 in the file, go into `arena`, which must live as long as the weights, as the file must.
+// An error names the tensor: one that is missing, has another shape, or belongs to the tower ("v.", "mm.") and is not
+// computed.
+Result<VisionWeights> load_vision_weights(const gguf::File& file, const VisionConfig& config,
+                                          WeightLoader::Arena& arena);
+
+}  // namespace quire

@@ -1,0 +1,152 @@
+// Folders with a vision tower: the text model's file and, beside it, an mmproj file.
+#include <gmock/gmock.h>
+
+#include <filesystem>
+
+#include "convert/open.h"
+#include "convert/support.h"
+#include "convert/vision_folder.h"
+#include "support/tiny_towers.h"
+
+namespace quire::test {
+namespace {
+
+using nlohmann::json;
+using testing::AllOf;
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+// A small text model with the tower of another one: as far as files go they need not fit.
+class VisionFolders : public testing::Test {
+ protected:
+  static constexpr std::string_view kText = "tiny-qwen3";
+  const TinyModel text_ = model(std::string(kText));
+  const HfFolder folder_{text_};
+
+  std::vector<SafeTensor> tensors_of(const TinyTower& tower) const {
+    std::vector<SafeTensor> all = safe_tensors(text_);
+    for (const HfTensor& t : tower.hf_tensors()) all.push_back(safe_tensor(t.name, "BF16", t.shape, t.values));
+    return all;
+  }
+  void write(const TinyTower& tower, const std::function<void(json& config, std::vector<SafeTensor>&)>& change = {}) {
+    json config = hf_config(text_);
+    config.update(tower.config());
+    std::vector<SafeTensor> tensors = tensors_of(tower);
+    if (change) change(config, tensors);
+    folder_.write_json("config.json", config);
+    folder_.write("model.safetensors", safetensors_file(tensors));
+  }
+  std::string mmproj() const { return folder_.path("mmproj-m.gguf"); }
+  std::string error() const {
+    const auto r = convert::convert({.folder = folder_.path(), .output = folder_.path("m.gguf")});
+    return r.ok() ? "" : r.error().message;
+  }
+};
+
+TEST_F(VisionFolders, BecomeTwoFiles) {
+  write(tiny_tower("vision-qwen3vl"));
+  convert::ConvertSummary s;
+  converted(folder_, &s);
+  EXPECT_EQ(s.mmproj, mmproj());
+  const gguf::File f = std::move(gguf::File::open(mmproj())).value();
+  EXPECT_EQ(s.mmproj_tensors, std::ssize(f.tensors()));
+  EXPECT_EQ(s.mmproj_bytes, f.mapped_bytes());
+  EXPECT_EQ(f.get_string("general.name").value(), s.name);
+  EXPECT_THAT(s.notes, ElementsAre(HasSubstr("vision and audio tensors are left out")));
+  EXPECT_THAT(s.files, ElementsAre(folder_.path("m.gguf")));
+}
+
+TEST_F(VisionFolders, AreOneFileWhereThatIsWanted) {
+  write(tiny_tower("vision-qwen35"));
+  const auto s = convert::convert({.folder = folder_.path(), .output = folder_.path("m.gguf"), .mmproj = false});
+  ASSERT_TRUE(s.ok()) << s.error().message;
+  EXPECT_EQ(s->mmproj, "");
+  EXPECT_FALSE(std::filesystem::exists(mmproj()));
+}
+
+// Towers that are not known, and configurations without one's tensors, leave the text model as it is.
+TEST_F(VisionFolders, NeedNotHaveATowerThatIsKnown) {
+  const TinyTower tower = tiny_tower("vision-qwen35");
+  write(tower, [](json& c, auto&) { c["vision_config"]["model_type"] = "pixtral"; });
+  EXPECT_EQ(error(), "");
+  EXPECT_FALSE(std::filesystem::exists(mmproj()));
+  write(tower, [&](json&, auto& tensors) {
+    tensors = safe_tensors(text_);
+    tensors.push_back(safe_tensor("model.visual.patch_embed.proj.weight", "F32", {1}, std::vector<float>{1}));
+  });
+  EXPECT_EQ(error(), "");
+  EXPECT_FALSE(std::filesystem::exists(mmproj()));
+  EXPECT_FALSE(convert::open_vision(folder_.path())->has_value());
+}
+
+// Names as transformers 5 saves Gemma's, and with the prefix that others have.
+TEST_F(VisionFolders, MayHaveOtherPrefixes) {
+  const TinyTower tower = tiny_tower("vision-gemma3");
+  const auto renamed = [&](std::string_view from, std::string_view to) {
+    write(tower, [&](json&, auto& tensors) {
+      for (SafeTensor& t : tensors)
+        if (t.name.starts_with(from)) t.name = std::string(to).append(t.name.substr(from.size()));
+    });
+    const auto opened = convert::open_vision(folder_.path());
+    EXPECT_TRUE(opened.ok() && opened->has_value()) << to;
+  };
+  renamed("vision_tower.vision_model.", "vision_tower.");
+  renamed("vision_tower.", "model.vision_tower.");
+  renamed("multi_modal_projector.", "model.multi_modal_projector.");
+}
+
+TEST_F(VisionFolders, SayWhatPreprocessingNeeds) {
+  write(tiny_tower("vision-qwen3vl"));
+  folder_.write_json("preprocessor_config.json", {{"image_mean", {0.25, 0.5, 0.75}},
+                                                  {"image_std", {0.5, 0.5, 1.0}},
+                                                  {"size", {{"shortest_edge", 65536}, {"longest_edge", 16777216}}}});
+  converted(folder_);
+  {
+    const gguf::File f = std::move(gguf::File::open(mmproj())).value();
+    EXPECT_EQ(f.get_f32_array("clip.vision.image_mean").value(), (std::vector<float>{0.25f, 0.5f, 0.75f}));
+    EXPECT_EQ(f.get_u32("clip.vision.image_min_pixels").value(), 65536u);
+    EXPECT_EQ(f.get_u32("clip.vision.image_max_pixels").value(), 16777216u);
+  }
+  // Under another file's key, where the first is not there.
+  folder_.remove("preprocessor_config.json");
+  folder_.write_json("processor_config.json", {{"image_processor", {{"image_mean", {1.0, 1.0, 1.0}}}}});
+  converted(folder_);
+  const gguf::File f = std::move(gguf::File::open(mmproj())).value();
+  EXPECT_EQ(f.get_f32_array("clip.vision.image_mean").value(), (std::vector<float>{1, 1, 1}));
+  EXPECT_FALSE(f.has("clip.vision.image_min_pixels"));
+}
+
+TEST_F(VisionFolders, AreRefusedForWhatIsMissingOrTooMuch) {
+  const TinyTower tower = tiny_tower("vision-qwen3vl");
+  for (const HfTensor& missing : tower.hf_tensors()) {
+    write(tower, [&](json&, auto& tensors) {
+      std::erase_if(tensors, [&](const SafeTensor& t) { return t.name == missing.name; });
+    });
+    EXPECT_THAT(error(), HasSubstr(missing.name));
+  }
+  write(tower, [](json&, auto& tensors) {
+    tensors.push_back(safe_tensor("model.visual.blocks.0.attn.q_norm.weight", "F32", {1}, std::vector<float>{1}));
+  });
+  EXPECT_THAT(error(), AllOf(HasSubstr("'model.visual.blocks.0.attn.q_norm.weight' of the vision tower would not"),
+                             HasSubstr("--no-mmproj converts the text model alone")));
+  EXPECT_FALSE(std::filesystem::exists(folder_.path("m.gguf")));
+}
+
+TEST_F(VisionFolders, AreRefusedForWhatIsNotComputed) {
+  const TinyTower tower = tiny_tower("vision-qwen3vl");
+  const auto error_with = [&](const char* key, const json& value) {
+    write(tower, [&](json& c, auto&) { c["vision_config"][key] = value; });
+    return error();
+  };
+  EXPECT_THAT(error_with("hidden_act", "quick_gelu"), HasSubstr("hidden_act: 'quick_gelu' is not supported"));
+  EXPECT_THAT(error_with("in_channels", 4), HasSubstr("vision_config: in_channels"));
+  EXPECT_THAT(error_with("temporal_patch_size", 1), HasSubstr("temporal_patch_size"));
+  EXPECT_THAT(error_with("num_position_embeddings", 35), HasSubstr("no square grid"));
+  EXPECT_THAT(error_with("deepstack_visual_indexes", {1, 0}), HasSubstr("ascend"));
+  EXPECT_THAT(error_with("deepstack_visual_indexes", {3}), HasSubstr("there is no block 3"));
+  EXPECT_THAT(error_with("depth", 4), HasSubstr("blocks.3"));
+  EXPECT_THAT(error_with("out_hidden_size", 47), HasSubstr("linear_fc2"));
+}
+
+}  // namespace
+}  // namespace quire::test
