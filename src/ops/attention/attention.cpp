@@ -117,7 +117,8 @@ Traffic traffic_of(const PagedAttentionArgs& a) {
 
 std::string describe_args(const AttentionPrepareArgs& a) {
   return fmt::format("q {}, kv {}{}{}", describe(a.q), describe(a.kv.k), a.v_norm.empty() ? "" : ", norms of values",
-                     a.k_proj.empty() ? ", queries alone" : "");
+                     a.k_proj.empty() ? ", queries alone" : "") +
+         (a.coordinates.empty() ? "" : ", coordinates");
 }
 std::string describe_args(const PagedAttentionArgs& a) {
   const SegmentArray& s = a.segments;
@@ -152,6 +153,11 @@ void attention_prepare(const OpContext& ctx, const AttentionPrepareArgs& a) {
   QUIRE_CHECK(a.rope.n_rot >= 0 && a.rope.n_rot % 2 == 0 && a.rope.n_rot <= n.d &&
                   (a.rope.n_rot == 0 || a.rope.inv_freq.dim(0) * 2 >= a.rope.n_rot),
               "rope: {} of {} elements rotate, {} frequencies", a.rope.n_rot, n.d, a.rope.inv_freq.dim(0));
+  QUIRE_CHECK(a.coordinates.empty() == a.rope.axes.empty(), "rope: coordinates and axes go together");
+  if (!a.coordinates.empty()) {
+    expect_shape("coordinates", a.coordinates, rows, 3);
+    expect_shape("rope.axes", a.rope.axes, a.rope.n_rot / 2);
+  }
   check_cache(a.kv, n);
   dispatch(kAttentionPrepareOp, ctx, a);
 }

@@ -30,6 +30,9 @@ struct Rope {
   int n_rot = 0;           // leading elements of a head that rotate; the rest pass through
   Tensor inv_freq;         // [n_rot / 2] f32: angle per position, scaling already applied
   float magnitude = 1.0f;  // multiplies cos and sin (YaRN)
+  // [n_rot / 2] i32, each 0 ... 2: the one of a row's three coordinates that turns a pair. Empty: its position turns
+  // all of them.
+  Tensor axes = {};
 };
 
 // Splits and normalises the projections, rotates q and k, and writes k and v into the cache.
@@ -43,7 +46,9 @@ struct Rope {
 //   gate   [T, H, d]   out, optional
 //   kv     k and v of row r go to its segment's block of that position; other positions are left alone. Into an E4M3
 //          cache they are rounded under a scale of their own token and head
-// Angle = float(position) * inv_freq in float32, cos and sin correctly rounded to float32 or nearly so.
+//   coordinates [T, 3] i32, with rope.axes alone: where a row stands for the rotation. Time, row and column within an
+//          image; three times the same number for text, which is its position where no image stands before it
+// Angle = float(position or coordinate) * inv_freq in float32, cos and sin correctly rounded to float32 or nearly so.
 struct AttentionPrepareArgs {
   Tensor q_proj, k_proj, v_proj;
   Tensor q_norm, k_norm, v_norm = {};
@@ -52,6 +57,7 @@ struct AttentionPrepareArgs {
   SegmentArray segments;
   Tensor q, gate;
   KvLayer kv;
+  Tensor coordinates = {};
 };
 void attention_prepare(const OpContext& ctx, const AttentionPrepareArgs& a);
 extern const Operator<AttentionPrepareArgs> kAttentionPrepareOp;

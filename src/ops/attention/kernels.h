@@ -24,6 +24,18 @@ template <class Args>
 Heads heads_of(const Args& a) {
   return {a.q.dim(0), a.q.dim(1), a.kv.k.dim(1), a.q.dim(2)};
 }
+// Where a row stands for the rotation. `coordinates` null: at its position, on all axes.
+struct TurnBy {
+  int32_t position = 0;
+  const int32_t* coordinates = nullptr;  // [3]
+  int32_t on(const Rope& rope, int pair) const {
+    return coordinates == nullptr ? position : coordinates[static_cast<const int32_t*>(rope.axes.data)[pair]];
+  }
+};
+inline TurnBy turn_by(const AttentionPrepareArgs& a, int64_t row, int32_t position) {
+  if (a.coordinates.empty()) return {position};
+  return {position, static_cast<const int32_t*>(a.coordinates.data) + row * a.coordinates.stride[0]};
+}
 // KV heads that a call writes: none where the cache is another layer's.
 inline int64_t written_heads(const AttentionPrepareArgs& a) {
   return a.k_proj.empty() ? 0 : a.kv.k.dim(1);

@@ -69,12 +69,12 @@ void rotate_interleaved(float* __restrict x, const float* __restrict cos, const 
 }
 
 struct Avx2 {
-  static void fill_angles(const Rope& rope, int32_t position, float* cos, float* sin) {
+  static void fill_angles(const Rope& rope, TurnBy by, float* cos, float* sin) {
     const int half = rope.n_rot / 2;
     for (int j = 0; j < half; j += 4) {
       alignas(16) float angle[4] = {};
       for (int i = 0; i < 4 && j + i < half; ++i)
-        angle[i] = static_cast<float>(position) * static_cast<const float*>(rope.inv_freq.data)[j + i];
+        angle[i] = static_cast<float>(by.on(rope, j + i)) * static_cast<const float*>(rope.inv_freq.data)[j + i];
       const CosSin cs = cos_sin(_mm256_cvtps_pd(_mm_load_ps(angle)), static_cast<double>(rope.magnitude));
       _mm_store_ps(cos + j, cs.cos);
       _mm_store_ps(sin + j, cs.sin);

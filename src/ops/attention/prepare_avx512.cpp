@@ -91,9 +91,14 @@ void head(const bf16* from, const float* weight, float eps, int64_t d, const Rop
 
 struct Avx512 {
   // n_rot / 2 is a multiple of 8.
-  static void fill_angles(const Rope& rope, int32_t position, float* cos, float* sin) {
-    const __m256 p = _mm256_set1_ps(static_cast<float>(position));
+  static void fill_angles(const Rope& rope, TurnBy by, float* cos, float* sin) {
+    __m256 p = _mm256_set1_ps(static_cast<float>(by.position));
     for (int j = 0; j < rope.n_rot / 2; j += 8) {
+      if (by.coordinates != nullptr) {
+        const __m256i axes =
+            _mm256_loadu_si256(reinterpret_cast<const __m256i*>(static_cast<const int32_t*>(rope.axes.data) + j));
+        p = _mm256_cvtepi32_ps(_mm256_i32gather_epi32(by.coordinates, axes, 4));
+      }
       const __m256 angle = _mm256_mul_ps(p, _mm256_loadu_ps(static_cast<const float*>(rope.inv_freq.data) + j));
       const CosSin cs = cos_sin(_mm512_cvtps_pd(angle), static_cast<double>(rope.magnitude));
       _mm256_store_ps(cos + j, cs.cos);

@@ -1,6 +1,6 @@
 // The order of work in a fast attention_prepare kernel, included by one file per instruction set (all names
 // have internal linkage). An Isa has
-//   fill_angles(rope, position, cos, sin)
+//   fill_angles(rope, by, cos, sin)                 of a TurnBy
 //   prepare_head(a, s, d, rotation, from, weight, to)   one head of q or k: normalised, rotated, rounded
 //   write_keys(tokens, block, slot, count, d)        tokens [count][d] to the key layout
 //   interleave(even, odd, to, d)                     two tokens' values to their pairs
@@ -100,7 +100,7 @@ void prepare(const AttentionPrepareArgs& a, const PrepareScratch& s, const Prepa
     const Rotation r = rotation(i);
     Prefetcher<false> k_row(at(a.k_proj, row + i, 0), kv_heads * d, n.q_heads),
         v_row(at(a.v_proj, row + i, 0), kv_heads * d, n.q_heads);
-    Isa::fill_angles(a.rope, position + static_cast<int32_t>(i), r.cos, r.sin);
+    Isa::fill_angles(a.rope, turn_by(a, row + i, position + static_cast<int32_t>(i)), r.cos, r.sin);
     for (int64_t h = 0; h < n.q_heads; ++h) {
       k_row.turn();
       v_row.turn();

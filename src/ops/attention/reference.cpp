@@ -18,10 +18,10 @@ void rms_norm(double* x, int64_t d, const Tensor& weight, float eps) {
   for (int64_t i = 0; i < d; ++i) x[i] = x[i] * inv * static_cast<double>(load_float(weight, i));
 }
 
-void rotate(double* x, const Rope& rope, int32_t position) {
+void rotate(double* x, const Rope& rope, TurnBy by) {
   const int half = rope.n_rot / 2;
   for (int j = 0; j < half; ++j) {
-    const float angle = static_cast<float>(position) * rope.inv_freq.as<float>()[j];
+    const float angle = static_cast<float>(by.on(rope, j)) * rope.inv_freq.as<float>()[j];
     const double c = std::cos(static_cast<double>(angle)) * static_cast<double>(rope.magnitude);
     const double s = std::sin(static_cast<double>(angle)) * static_cast<double>(rope.magnitude);
     const bool halves = rope.style == Rope::Style::kHalves;
@@ -152,7 +152,7 @@ void prepare_reference(const OpContext& ctx, const AttentionPrepareArgs& a) {
                         const int64_t column = head * (gated ? 2 * n.d : n.d);
                         load(a.q_proj, column);
                         rms_norm(x, n.d, a.q_norm, a.eps);
-                        rotate(x, a.rope, position);
+                        rotate(x, a.rope, turn_by(a, row, position));
                         for (int64_t c = 0; c < n.d; ++c) {
                           store_float(a.q, row * a.q.stride[0] + head * a.q.stride[1] + c, static_cast<float>(x[c]));
                           if (gated)
@@ -163,7 +163,7 @@ void prepare_reference(const OpContext& ctx, const AttentionPrepareArgs& a) {
                         const int64_t kv_head = head - n.q_heads, at = cache_at(a.kv.k, kv_head);
                         load(a.k_proj, kv_head * n.d);
                         rms_norm(x, n.d, a.k_norm, a.eps);
-                        rotate(x, a.rope, position);
+                        rotate(x, a.rope, turn_by(a, row, position));
                         store_token(a.kv.k, at, slot, x, n.d, [&](int64_t c) { return key_offset(slot, c); });
                       } else {
                         const int64_t kv_head = head - n.q_heads - n.kv_heads, at = cache_at(a.kv.v, kv_head);

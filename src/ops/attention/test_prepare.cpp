@@ -11,7 +11,8 @@ namespace {
 
 constexpr OnGpu<AttentionPrepareArgs> kOnGpu{
     [](Operands& o, AttentionPrepareArgs& a) {
-      for (Tensor* t : {&a.q_proj, &a.k_proj, &a.v_proj, &a.q_norm, &a.k_norm, &a.v_norm, &a.rope.inv_freq, &a.gate})
+      for (Tensor* t : {&a.q_proj, &a.k_proj, &a.v_proj, &a.q_norm, &a.k_norm, &a.v_norm, &a.rope.inv_freq, &a.gate,
+                        &a.rope.axes, &a.coordinates})
         o.tensor(*t);
       o.kv(a.kv.k, a.q.dim(2), false);
       o.kv(a.kv.v, a.q.dim(2), true);
@@ -34,6 +35,7 @@ struct Case {
   DType kv = DType::kBF16;
   bool value_norm = false, keys_as_values = false;
   bool queries_alone = false;  // keys and values are another layer's
+  int sections = 0;  // pairs are turned by three coordinates in turn, up to three times so many; 0: by positions
 };
 
 // Inputs of a case; the projections are columns of one wide matrix, as a fused GEMM leaves them. Blocks of
@@ -43,7 +45,7 @@ struct Batch {
   SegmentList segments;
   Buffer inv_freq;
   int64_t rows = 1, blocks = 1;
-  Buffer wide, q_norm, k_norm, v_norm;
+  Buffer wide, q_norm, k_norm, v_norm, axes, coordinates;
 
   static int64_t count_rows(const Case& c) {
     int64_t n = 1;
@@ -57,7 +59,9 @@ struct Batch {
         wide(DType::kBF16, {rows, (c.heads * (c.gate ? 2 : 1) + 2 * c.kv_heads) * c.d + 8}),
         q_norm(DType::kF32, {c.d}),
         k_norm(DType::kF32, {c.d}),
-        v_norm(DType::kF32, {c.d}) {
+        v_norm(DType::kF32, {c.d}),
+        axes(DType::kI32, {c.n_rot / 2}),
+        coordinates(DType::kI32, {rows, 3}) {
     Rng rng = suite.rng_for_case(c.name);
     wide.fill([&] { return rng.normal(which.spread); });
     q_norm.fill([&] { return 1.0f + rng.normal(0.3f); });
@@ -65,6 +69,8 @@ struct Batch {
     if (c.value_norm) v_norm.fill([&] { return 1.0f + rng.normal(0.3f); });
     for (int j = 0; j < c.n_rot / 2; ++j)
       store_float(inv_freq, j, std::pow(1e4f, -2.0f * static_cast<float>(j) / static_cast<float>(c.n_rot)));
+    for (int j = 0; j < c.n_rot / 2; ++j) axes.tensor().as<int32_t>()[j] = j < 3 * c.sections ? j % 3 : 0;
+    for (int64_t i = 0; i < 3 * rows; ++i) coordinates.tensor().as<int32_t>()[i] = rng.integer(0, 1 << 17);
     for (const auto& [position, count] : c.sequences) blocks += (position + count + 15) / 16 - position / 16;
     std::vector<int32_t> places = rng.permutation(static_cast<int>(blocks));
     int32_t row = 1;
@@ -97,6 +103,10 @@ AttentionPrepareArgs arguments(const Batch& b, const Tensor& wide, const Segment
   if (c.norm && !c.queries_alone) a.k_norm = b.k_norm;
   if (c.value_norm) a.v_norm = b.v_norm;
   a.rope = {c.style, c.n_rot, b.inv_freq, c.magnitude};
+  if (c.sections > 0) {
+    a.rope.axes = b.axes;
+    a.coordinates = b.coordinates;
+  }
   a.segments = segments;
   a.q = o.q;
   if (c.gate) a.gate = o.gate;
@@ -167,6 +177,23 @@ void compare_codes(Suite& s, std::string_view kernel, const Batch& b, const Buff
   s.expect_close(kernel, b.c.name, worst_excess(g, w, bound));
 }
 
+// Coordinates that are the position three times turn as the position does.
+void expect_coordinates_of_text(Suite& s, const Tested<AttentionPrepareArgs>& k, const Batch& b) {
+  Outputs by_coordinates(b, DType::kBF16, b.c.kv), by_position(b, DType::kBF16, b.c.kv);
+  AttentionPrepareArgs a = arguments(b, b.wide, b.segments, by_coordinates);
+  const Buffer text(DType::kI32, {b.rows, 3});
+  for (const Segment& segment : SegmentArray(b.segments))
+    for (int i = 0; i < 3 * segment.count; ++i)
+      text.tensor().as<int32_t>()[3 * segment.row + i] = segment.position + i / 3;
+  a.coordinates = text;
+  k.launch(s.context(Device::kCpu), a);
+  a = arguments(b, b.wide, b.segments, by_position);
+  a.coordinates = a.rope.axes = {};
+  k.launch(s.context(Device::kCpu), a);
+  s.expect_same_bits(k.name, b.c.name, by_coordinates.q, by_position.q);
+  s.expect_same_bits(k.name, b.c.name, by_coordinates.k, by_position.k);
+}
+
 void run_case(Suite& s, const Case& c) {
   const Batch b(s, c);
   const bool narrow = c.kv == DType::kF8E4M3;
@@ -200,6 +227,7 @@ void run_case(Suite& s, const Case& c) {
       for (int i = 0; i < b.segments[j].count; ++i)
         single.add({.row = b.segments[j].row + i, .count = 1, .position = b.segments[j].position + i},
                    b.segments.blocks(j));
+    if (c.sections > 0) expect_coordinates_of_text(s, k, b);
     // Every token its own segment.
     expect_same(single, 2);
     expect_same(b.segments, 5);
@@ -248,6 +276,8 @@ void attention_prepare_conformance(Suite& s) {
            .gate = true,
            .queries_alone = true},
            Case{.name = "gemma4 shared", .d = 512, .heads = 8, .kv_heads = 1, .n_rot = 512, .queries_alone = true},
+           Case{.name = "images", .d = 256, .heads = 4, .kv_heads = 1, .n_rot = 64, .gate = true, .sections = 10},
+           Case{.name = "images of odd pairs", .d = 46, .heads = 3, .kv_heads = 1, .n_rot = 14, .sections = 2},
            Case{.name = "zeros", .d = 64, .heads = 2, .kv_heads = 2, .n_rot = 64, .spread = 0.0f},
        }) {
     if (s.wants_case(c.name)) run_case(s, c);

@@ -44,7 +44,9 @@ struct AttentionPrepareParams {
   bool halves = true;               // pairs (j, j + n_rot / 2), or (2j, 2j + 1)
   const float* inv_freq = nullptr;  // [n_rot / 2] angle per position
   float magnitude = 1.0f;           // multiplies sine and cosine
-  SegmentArray segments;            // device memory
+  const int32_t* axes = nullptr;    // [n_rot / 2], and of each row three `coordinates`: which of them turns a pair.
+  const int32_t* coordinates = nullptr;  // Null: a row's position turns all
+  SegmentArray segments;                 // device memory
   int rows = 0;
   int q_heads = 0, kv_heads = 0, head_size = 0;  // kv_heads: that are written; 0: queries alone
   bf16* q = nullptr;

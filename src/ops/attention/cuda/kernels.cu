@@ -62,35 +62,38 @@ void attention(const OpContext& ctx, const PagedAttentionArgs& a) {
 bool attention_prepare_fits(const Machine&, const AttentionPrepareArgs& a) {
   return are_bf16({&a.q_proj, &a.k_proj, &a.v_proj, &a.q, &a.gate}) && a.kv.k.dtype != DType::kF32 &&
          attention_takes_head_size(narrow(a.q.dim(2))) && aligned_rows(a.q_proj, 8) && aligned_rows(a.k_proj, 8) &&
-         aligned_rows(a.v_proj, 8);
+         aligned_rows(a.v_proj, 8) && (a.coordinates.empty() || a.coordinates.stride[0] == 3);
 }
 
 void attention_prepare(const OpContext& ctx, const AttentionPrepareArgs& a) {
   Context& c = context_of(ctx);
   if (c.dry) return;
-  c.keep(launch_attention_prepare(c.stream, {.q_proj = data<bf16>(a.q_proj),
-                                             .k_proj = data<bf16>(a.k_proj),
-                                             .v_proj = data<bf16>(a.v_proj),
-                                             .q_stride = a.q_proj.stride[0],
-                                             .k_stride = a.k_proj.stride[0],
-                                             .v_stride = a.v_proj.stride[0],
-                                             .gated = !a.gate.empty(),
-                                             .q_norm = a.q_norm.empty() ? nullptr : floats(a.q_norm),
-                                             .k_norm = a.k_norm.empty() ? nullptr : floats(a.k_norm),
-                                             .v_norm = a.v_norm.empty() ? nullptr : floats(a.v_norm),
-                                             .eps = a.eps,
-                                             .n_rot = a.rope.n_rot,
-                                             .halves = a.rope.style == Rope::Style::kHalves,
-                                             .inv_freq = floats(a.rope.inv_freq),
-                                             .magnitude = a.rope.magnitude,
-                                             .segments = a.segments,
-                                             .rows = narrow(a.q.dim(0)),
-                                             .q_heads = narrow(a.q.dim(1)),
-                                             .kv_heads = a.k_proj.empty() ? 0 : narrow(a.kv.k.dim(1)),
-                                             .head_size = narrow(a.q.dim(2)),
-                                             .q = data<bf16>(a.q),
-                                             .gate = a.gate.empty() ? nullptr : data<bf16>(a.gate),
-                                             .kv = cache_of(a.kv)}));
+  c.keep(
+      launch_attention_prepare(c.stream, {.q_proj = data<bf16>(a.q_proj),
+                                          .k_proj = data<bf16>(a.k_proj),
+                                          .v_proj = data<bf16>(a.v_proj),
+                                          .q_stride = a.q_proj.stride[0],
+                                          .k_stride = a.k_proj.stride[0],
+                                          .v_stride = a.v_proj.stride[0],
+                                          .gated = !a.gate.empty(),
+                                          .q_norm = a.q_norm.empty() ? nullptr : floats(a.q_norm),
+                                          .k_norm = a.k_norm.empty() ? nullptr : floats(a.k_norm),
+                                          .v_norm = a.v_norm.empty() ? nullptr : floats(a.v_norm),
+                                          .eps = a.eps,
+                                          .n_rot = a.rope.n_rot,
+                                          .halves = a.rope.style == Rope::Style::kHalves,
+                                          .inv_freq = floats(a.rope.inv_freq),
+                                          .magnitude = a.rope.magnitude,
+                                          .axes = a.coordinates.empty() ? nullptr : data<int32_t>(a.rope.axes),
+                                          .coordinates = a.coordinates.empty() ? nullptr : data<int32_t>(a.coordinates),
+                                          .segments = a.segments,
+                                          .rows = narrow(a.q.dim(0)),
+                                          .q_heads = narrow(a.q.dim(1)),
+                                          .kv_heads = a.k_proj.empty() ? 0 : narrow(a.kv.k.dim(1)),
+                                          .head_size = narrow(a.q.dim(2)),
+                                          .q = data<bf16>(a.q),
+                                          .gate = a.gate.empty() ? nullptr : data<bf16>(a.gate),
+                                          .kv = cache_of(a.kv)}));
 }
 
 bool attention_wgmma_fits(const Machine&, const PagedAttentionArgs& a) {

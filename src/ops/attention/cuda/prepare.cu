@@ -179,7 +179,8 @@ __global__ void __launch_bounds__(kWarps * 32) prepare(const __grid_constant__ A
   const int position = segment.position + row - segment.row;
   for (int j = threadIdx.x; j < a.n_rot / 2; j += blockDim.x) {
     float s, c;
-    sincosf(static_cast<float>(position) * a.inv_freq[j], &s, &c);
+    const int by = a.coordinates == nullptr ? position : a.coordinates[3 * static_cast<int64_t>(row) + a.axes[j]];
+    sincosf(static_cast<float>(by) * a.inv_freq[j], &s, &c);
     turn[j] = {c * a.magnitude, s * a.magnitude};
   }
   __syncthreads();
