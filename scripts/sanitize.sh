@@ -2,7 +2,7 @@
 # What reads files, owns memory or is shared by threads, under sanitizers:
 #   scripts/sanitize.sh asan      AddressSanitizer with UBSan: parsers, caches, operators, the engine
 #   scripts/sanitize.sh tsan      ThreadSanitizer: the pool, every kernel once, the engine with two steps under way, templates
-#   scripts/sanitize.sh server    the server under both
+#   scripts/sanitize.sh server    the server under both; not in .ci/run, for the time that it takes to compile
 # Without an argument all three.
 set -euo pipefail
 cd "$(dirname "$0")/.."
