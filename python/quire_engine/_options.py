@@ -20,6 +20,9 @@ OPTIONS: dict[str, tuple[str, str, str]] = {
     "speculative_tokens": ("--speculative-tokens", "int", ""),
     "speculative_config": ("--speculative-config", "str", ""),
     "card_costs": ("--card-costs", "path", ""),
+    "data_parallel_size": ("--data-parallel-size", "int", ""),
+    "dp_size": ("--data-parallel-size", "int", ""),
+    "gpus": ("--gpus", "str", ""),
     "mtp": ("--mtp", "path", ""),
     "served_model_name": ("--served-model-name", "str", ""),
     "alias": ("--served-model-name", "str", ""),
@@ -94,6 +97,9 @@ class Options(TypedDict, total=False):
     speculative_tokens: int
     speculative_config: str
     card_costs: str | os.PathLike[str]
+    data_parallel_size: int
+    dp_size: int
+    gpus: str
     mtp: str | os.PathLike[str]
     served_model_name: str | Sequence[str]
     alias: str | Sequence[str]
