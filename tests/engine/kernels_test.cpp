@@ -2,6 +2,7 @@
 // kernel really runs.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <set>
 
