@@ -73,6 +73,7 @@ class Engine:
         # Nothing is being computed then but a file of the prefix cache, which takes as long as the disk does.
         patience = None if options.get("prefix_cache_file") else 60.0
         self._end = weakref.finalize(self, _end, self._child, self._folder, self._said, self._owner, patience)
+        self._closed = False
         self._lock = threading.Lock()
         self._connections: weakref.WeakSet[socket.socket] = weakref.WeakSet()
         _alive.add(self)
@@ -140,7 +141,7 @@ class Engine:
     def check(self) -> None:
         if os.getpid() != self._owner:
             raise EngineDeadError("the engine belongs to the process that this one was forked from: make another LLM")
-        if not self._end.alive:
+        if self._closed:
             raise EngineDeadError("the LLM was closed")
 
     def ask(self, method: str, path: str, body: dict[str, Any] | None = None) -> Reader:
@@ -157,7 +158,7 @@ class Engine:
 
     def dead(self) -> EngineDeadError:
         """Why a connection broke off."""
-        if not self._end.alive:
+        if self._closed:
             return EngineDeadError("the LLM was closed")
         try:
             self._child.wait(1)
@@ -184,6 +185,7 @@ class Engine:
     def close(self, at_once: bool = False) -> None:
         if not self._end.alive or os.getpid() != self._owner:
             return
+        self._closed = True  # first of all: those whose connections break off ask why
         if at_once and self._child.poll() is None:
             self._child.kill()
         with self._lock:
