@@ -32,27 +32,27 @@ PrefixHashes SentPrefixes::hashes_of(const Request& request) const {
 std::vector<int64_t> SentPrefixes::find(const PrefixHashes& prompt) {
   std::vector<int64_t> tokens(engines_, 0);
   const std::lock_guard lock(mutex_);
-  for (size_t i = 0; i < prompt.at.size(); ++i) {
-    const auto entry = entries_.find(prompt.at[i]);
+  size_t known = 0;
+  for (; known < prompt.at.size(); ++known) {
+    const auto entry = entries_.find(prompt.at[known]);
     if (entry == entries_.end()) break;
-    recent_.splice(recent_.begin(), recent_, entry->second);
-    // An engine has a boundary's tokens where it has all before them.
     for (size_t e = 0; e < engines_; ++e)
-      if (entry->second->sent[e] && tokens[e] == static_cast<int64_t>(i) * kChunkTokens) tokens[e] += kChunkTokens;
+      if (entry->second->sent[e]) tokens[e] = static_cast<int64_t>(known + 1) * kChunkTokens;
   }
+  while (known-- > 0) use(entries_.find(prompt.at[known])->second);
   return tokens;
+}
+
+void SentPrefixes::use(std::list<Entry>::iterator entry) {
+  recent_.splice(recent_.begin(), recent_, entry);
 }
 
 void SentPrefixes::add(int engine, const PrefixHashes& prompt) {
   const std::lock_guard lock(mutex_);
-  for (const Hash128& at : prompt.at) {
-    auto [entry, is_new] = entries_.try_emplace(at);
-    if (is_new) {
-      recent_.push_front({at, std::vector<bool>(engines_)});
-      entry->second = recent_.begin();
-    } else {
-      recent_.splice(recent_.begin(), recent_, entry->second);
-    }
+  for (size_t i = prompt.at.size(); i-- > 0;) {
+    auto [entry, is_new] = entries_.try_emplace(prompt.at[i]);
+    if (is_new) entry->second = recent_.insert(recent_.begin(), {prompt.at[i], std::vector<bool>(engines_)});
+    use(entry->second);
     entry->second->sent[static_cast<size_t>(engine)] = true;
   }
   while (entries_.size() > most_) {

@@ -53,10 +53,14 @@ class SentPrefixes {
     size_t operator()(const Hash128& h) const { return h.low; }
   };
 
+  void use(std::list<Entry>::iterator entry);
+
   size_t engines_, most_;
   KeyedHash hash_ = KeyedHash::random();
   std::mutex mutex_;
-  std::list<Entry> recent_;  // the most recent first
+  // The most recent first. Of a prompt the first boundary counts as used last, so that what is forgotten is its end, and
+  // whoever was sent a boundary was sent all before it.
+  std::list<Entry> recent_;
   std::unordered_map<Hash128, std::list<Entry>::iterator, OfHash> entries_;
 };
 

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <deque>
 #include <future>
 
 #include "server/client.h"
@@ -70,6 +71,37 @@ TEST(EngineGroup, PromptsGoWhereTheirBeginningIs) {
     return s.metric("vllm:prefix_cache_hits_total{model_name=\"demo\",engine=\"" + std::to_string(engine) + "\"}");
   };
   EXPECT_GT(hits(0) + hits(1), 5 * 300);
+}
+
+TEST(EngineGroup, IdleEnginesTakeTurns) {
+  DemoServer::Options o;
+  o.engines = 2;
+  DemoServer s(o);
+  for (const char* prompt : {"One", "Two", "Three", "Four"})
+    ASSERT_EQ(ask(s.port(), post("/v1/completions", completion(prompt, 2))).status, 200);
+  EXPECT_EQ(answers_of(s, 0), 2);
+  EXPECT_EQ(answers_of(s, 1), 2);
+}
+
+// What all have in common does not keep them in one place.
+TEST(EngineGroup, APrefixDoesNotFillOneEngineWhileTheOtherIsIdle) {
+  DemoServer::Options o;
+  o.engines = 2;
+  o.max_sequences = 4;
+  DemoServer s(o);
+  std::string prompt;
+  for (int i = 0; i < 40; ++i) prompt += "The cat sat on mat number " + std::to_string(i) + ". ";
+  Json body = completion(prompt, 1000);
+  body["stream"] = true;
+  std::deque<Client> clients;
+  for (int i = 0; i < 6; ++i) {
+    Client& c = clients.emplace_back(s.port());
+    c.send(post("/v1/completions", body));
+    c.receive_until([](const std::string& r) { return r.find("data: ") != std::string::npos; }, 60);
+  }
+  const Json loads = ask(s.port(), get("/get_load")).json();
+  EXPECT_GE(loads[0]["num_reqs"], 2) << loads;
+  EXPECT_GE(loads[1]["num_reqs"], 2) << loads;
 }
 
 TEST(EngineGroup, AnswersThatAreCancelledLeaveTheirEngine) {

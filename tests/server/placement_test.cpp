@@ -79,5 +79,14 @@ TEST(Placement, ForgetsWhatWasUsedLeastRecently) {
   EXPECT_THAT(sent.find(first), ElementsAre(128, 0));
 }
 
+TEST(Placement, ForgetsTheEndOfAPromptFirst) {
+  SentPrefixes sent(2, 3);
+  const auto longest = sent.hashes_of(prompt_of(400));
+  sent.add(1, longest);
+  EXPECT_THAT(sent.find(longest), ElementsAre(0, 192));
+  sent.add(0, sent.hashes_of(prompt_of(64, 1, "a")));
+  EXPECT_THAT(sent.find(longest), ElementsAre(0, 128));
+}
+
 }  // namespace
 }  // namespace quire::test
