@@ -86,6 +86,14 @@ TEST(Placement, ForgetsTheEndOfAPromptFirst) {
   EXPECT_THAT(sent.find(longest), ElementsAre(0, 192));
   sent.add(0, sent.hashes_of(prompt_of(64, 1, "a")));
   EXPECT_THAT(sent.find(longest), ElementsAre(0, 128));
+
+  // A beginning counts as used when a prompt that goes on from it is sent.
+  SentPrefixes grown(2, 3);
+  grown.add(0, grown.hashes_of(prompt_of(65)));
+  grown.add(1, grown.hashes_of(prompt_of(64, 1, "a")));
+  grown.add(0, grown.hashes_of(prompt_of(129)));
+  grown.add(1, grown.hashes_of(prompt_of(64, 1, "b")));
+  EXPECT_THAT(grown.find(grown.hashes_of(prompt_of(129))), ElementsAre(128, 0));
 }
 
 }  // namespace
