@@ -5,8 +5,8 @@
 namespace quire::server {
 namespace {
 
-// Boundaries that SentPrefixes keeps, about 100 bytes each: those of 64 million tokens.
-constexpr size_t kMostBoundaries = size_t{1} << 20;
+// Boundaries that SentPrefixes keeps, about 170 bytes each: those of 16 million tokens.
+constexpr size_t kMostBoundaries = size_t{1} << 18;
 
 }  // namespace
 

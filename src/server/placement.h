@@ -58,8 +58,8 @@ class SentPrefixes {
   size_t engines_, most_;
   KeyedHash hash_ = KeyedHash::random();
   std::mutex mutex_;
-  // The most recent first. Of a prompt the first boundary counts as used last, so that what is forgotten is its end, and
-  // whoever was sent a boundary was sent all before it.
+  // The most recent first. Of a prompt the first boundary counts as used last, so that its end is forgotten before its
+  // beginning, and whoever was sent a boundary was sent all before it.
   std::list<Entry> recent_;
   std::unordered_map<Hash128, std::list<Entry>::iterator, OfHash> entries_;
 };
