@@ -285,7 +285,7 @@ Status run(RunOptions& o) {
   QUIRE_CHECKED(o.check());
   QUIRE_TRY(EngineOptions options, o.engine_options());
   QUIRE_TRY(const RopeOverride rope, o.rope.parsed());
-  QUIRE_TRY(const std::shared_ptr<const LoadedModel> model, load_model(o.model.model, o.mtp, rope));
+  QUIRE_TRY(const std::shared_ptr<const LoadedModel> model, load_model(o.model.model, {.mtp = o.mtp, .rope = rope}));
   const bool converse = o.prompt.empty() && o.file.empty() && o.tokens.empty() && !o.json && isatty(0) != 0;
   QUIRE_CHECKED(take_sampling(o, *model, converse).context(o.model.model));
   if (converse) return chat_at_terminal(o, model, std::move(options));

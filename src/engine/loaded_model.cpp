@@ -105,20 +105,47 @@ Status LoadedModel::make_ready(const std::string& name) {
   return {};
 }
 
-Result<std::shared_ptr<const LoadedModel>> load_model(const std::string& path, const std::string& mtp,
-                                                      const RopeOverride& rope) {
+// A tower that was named must load. Of one that was found a model can do without.
+Status LoadedModel::take_vision(const std::string& path, const LoadOptions& o) {
+  const auto load = [&](gguf::File from) {
+    return load_vision(std::move(from), model->config().d_model, tokenizer ? &*tokenizer : nullptr, o.max_image_pixels);
+  };
+  if (!o.mmproj.empty()) {
+    QUIRE_TRY(gguf::File from, gguf::File::open(o.mmproj));
+    QUIRE_TRY(vision, load(std::move(from)).context(o.mmproj));
+    return {};
+  }
+  const std::string beside = find_mmproj(path);
+  const auto take_found = [&]() -> Status {
+    if (!beside.empty()) {
+      QUIRE_TRY(gguf::File from, gguf::File::open(beside));
+      QUIRE_TRY(vision, load(std::move(from)).context(beside));
+      return {};
+    }
+    QUIRE_TRY(std::optional<gguf::File> from, convert::open_vision(path));
+    if (!from) return {};
+    QUIRE_TRY(vision, load(std::move(*from)).context(path));
+    return {};
+  };
+  if (const Status taken = take_found(); !taken.ok())
+    log_warning(fmt::format("images are not taken: {}", taken.error().message));
+  return {};
+}
+
+Result<std::shared_ptr<const LoadedModel>> load_model(const std::string& path, const LoadOptions& o) {
   const auto start = std::chrono::steady_clock::now();
   QUIRE_TRY(gguf::File file, convert::open_model(path));
   auto m = std::make_shared<LoadedModel>(std::move(file));
   m->file.prefetch();
-  if (rope.any()) {
-    QUIRE_TRY(m->rope, replace_rope(rope, m->file).context(path));
+  if (o.rope.any()) {
+    QUIRE_TRY(m->rope, replace_rope(o.rope, m->file).context(path));
   }
-  if (!mtp.empty()) {
-    QUIRE_TRY(m->mtp_file, convert::open_model(mtp));
+  if (!o.mtp.empty()) {
+    QUIRE_TRY(m->mtp_file, convert::open_model(o.mtp));
   }
   QUIRE_CHECKED(m->make_ready(path));
-  if (rope.any() && rope.scaling != "none")
+  if (o.vision) QUIRE_CHECKED(m->take_vision(path, o));
+  if (o.rope.any() && o.rope.scaling != "none")
     tell(
         "positions are scaled at every length: prompts that fit the context of the training are answered a little "
         "worse than without --rope-scaling");
