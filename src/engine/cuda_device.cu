@@ -58,9 +58,13 @@ Status CudaDevice::place(int64_t) {
 
 // Operators take scratch memory from a range of the host's addresses, which nobody touches.
 Result<int64_t> CudaDevice::measure(const StepShape& shape) {
+  return measure([&](const OpContext& ctx) { compute()(ctx, shape, StepPart::kAll); });
+}
+
+Result<int64_t> CudaDevice::measure(const Call& work) {
   Workspace all;
   context_.dry = true;
-  enqueue(shape, all, StepPart::kAll);
+  enqueue(work, all);
   context_.dry = false;
   QUIRE_CHECKED(enqueued());
   return all.high_water() + (int64_t{1} << 20);
@@ -161,18 +165,27 @@ Status CudaDevice::launch(const StepShape& shape, StepPart part) {
   return enqueued();
 }
 
+void CudaDevice::call(const Call& work) {
+  use_gpu();
+  enqueue(work, *workspace_);
+  log_.forget();
+}
+
 void CudaDevice::enqueue(const StepShape& shape, Workspace& workspace, StepPart part, bool only_chooses) {
-  context_.weights.begin_step(context_.dry);
   context_.states_at_rest = shape.slot_copies == 0;
-  compute()({.pool = pool_,
-             .workspace = workspace,
-             .machine = machine_,
-             .choice = &plan_.kernels,
-             .forced = context_.dry || only_chooses ? nullptr : &forced_,
-             .launches = context_.dry ? nullptr : log_.observer(),
-             .only_chooses = only_chooses,
-             .gpu = &context_},
-            shape, part);
+  enqueue([&](const OpContext& ctx) { compute()(ctx, shape, part); }, workspace, only_chooses);
+}
+
+void CudaDevice::enqueue(const Call& work, Workspace& workspace, bool only_chooses) {
+  context_.weights.begin_step(context_.dry);
+  work({.pool = pool_,
+        .workspace = workspace,
+        .machine = machine_,
+        .choice = &plan_.kernels,
+        .forced = context_.dry || only_chooses ? nullptr : &forced_,
+        .launches = context_.dry ? nullptr : log_.observer(),
+        .only_chooses = only_chooses,
+        .gpu = &context_});
 }
 
 Status CudaDevice::wait(Fence fence, std::string_view what) {

@@ -36,6 +36,7 @@ class CudaDevice final : public ComputeDevice {
   int64_t weight_bytes() const override { return weights_->bytes(); }
   ForwardOptions forward_options(bool) const override { return {}; }
   Result<int64_t> measure(const StepShape& shape) override;
+  Result<int64_t> measure(const Call& work) override;
   void set_scratch(std::span<std::byte> memory) override { workspace_ = Workspace::over(memory); }
   int64_t overhead_bytes(const StepCapacity& capacity) const override;
   Status rehearse(std::span<const StepShape> steps) override;
@@ -44,6 +45,7 @@ class CudaDevice final : public ComputeDevice {
   void copy(std::byte* to, const std::byte* from, int64_t bytes, std::string_view what) override;
   void move(std::span<const DeviceMove> moves, std::optional<Fence> before) override;
   void run(const StepShape& shape, const StepShape& padded, StepPart part) override;
+  void call(const Call& work) override;
   void mark(Fence fence) override;
   bool replays() const override { return plan_.graphs; }
   Status enqueued() override { return std::exchange(context_.status, Status{}); }
@@ -65,6 +67,7 @@ class CudaDevice final : public ComputeDevice {
   Status capture(const GraphSize& size);
   Status launch(const StepShape& shape, StepPart part = StepPart::kAll);
   void enqueue(const StepShape& shape, Workspace& workspace, StepPart part, bool only_chooses = false);
+  void enqueue(const Call& work, Workspace& workspace, bool only_chooses = false);
 
   std::shared_ptr<const LoadedModel> model_;
   EnginePlan plan_;

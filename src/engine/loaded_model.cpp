@@ -12,19 +12,10 @@
 #include "core/memory.h"
 #include "core/output.h"
 #include "engine/model_parts.h"
+#include "engine/tensor_samples.h"
 
 namespace quire {
 namespace {
-
-// Adds samples of a tensor's bytes: all of them where they are few, else a page at its beginning, its end, and at even
-// distances of at most 16 MiB between these, so that what was changed within shows without reading the file.
-uint64_t add_samples(uint64_t h, const std::byte* data, size_t bytes) {
-  constexpr size_t kPage = 4096, kDistance = size_t{16} << 20, kLeast = 6;
-  const size_t pages = std::max(kLeast, bytes / kDistance + 1);
-  if (bytes <= pages * kPage) return fnv1a(h, data, bytes);
-  for (size_t i = 0; i < pages; ++i) h = fnv1a(h, data + (bytes - kPage) / (pages - 1) * i, kPage);
-  return fnv1a(h, data + bytes - kPage, kPage);
-}
 
 // What of the metadata steers the computation of some models alone: of the others it adds nothing.
 uint64_t add_rarer(uint64_t h, const ModelConfig& c) {
@@ -66,12 +57,7 @@ uint64_t identity_of(const gguf::File& file, const ModelConfig& c) {
     h = fnv1a_number(h, n);
   for (const float x : {c.eps, rope.freq_base, rope.factor, rope.attn_factor}) h = fnv1a(h, &x, sizeof x);
   h = add_rarer(h, c);
-  for (const gguf::TensorInfo& t : file.tensors()) {
-    h = fnv1a_number(fnv1a(h, t.name), static_cast<int64_t>(t.dtype));
-    for (const int64_t d : t.dims) h = fnv1a_number(h, d);
-    h = add_samples(h, t.data, static_cast<size_t>(t.rows() * t.row_bytes()));
-  }
-  return h;
+  return add_tensors(h, file);
 }
 
 // Matrices in NVFP4 whose factor is not in the file count as having 1, as in other programs; of a file whose encoder

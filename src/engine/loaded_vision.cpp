@@ -5,6 +5,8 @@
 #include <vector>
 
 #include "arch/vision.h"
+#include "core/hash.h"
+#include "engine/tensor_samples.h"
 
 namespace quire {
 namespace {
@@ -44,6 +46,7 @@ Result<std::unique_ptr<const LoadedVision>> load_vision(gguf::File file, int64_t
     return file_error("clip.vision.projection_dim: rows of {} elements, but the model's have {}", c.out_width,
                       text_width);
   QUIRE_TRY(v->spec, spec_of(c, max_pixels));
+  v->identity = add_tensors(kFnvStart, v->file);
   constexpr std::string_view kPad = "<|image_pad|>";
   const std::optional<TokenId> token = tokenizer != nullptr ? tokenizer->find_token(kPad) : std::nullopt;
   if (!token) return file_error("the model's tokenizer has no {}, which stands for pictures", kPad);

@@ -19,6 +19,7 @@ struct LoadedVision {
   std::unique_ptr<const VisionTower> tower;
   image::ImageSpec spec;  // what pictures are made into before the tower takes them
   TokenId token = -1;     // that stands in a prompt for a row of a picture
+  uint64_t identity = 0;  // which tower it is, as LoadedModel::identity() says of the model
 
   explicit LoadedVision(gguf::File f) : file(std::move(f)) {}
 };

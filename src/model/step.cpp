@@ -46,6 +46,10 @@ int64_t used_followed_rows(Capacity, Shape s) {
   return s.follows ? s.rows : 0;
 }
 
+int64_t coordinates_of_rows(Capacity c) {
+  return int64_t{c.coordinates} * c.rows;
+}
+
 using A = StepArrays;
 constexpr StepArrayRow kRows[] = {
     row<&A::tokens>([](Capacity c) -> int64_t { return c.rows; }, [](Capacity, Shape s) -> int64_t { return s.rows; }),
@@ -86,6 +90,12 @@ constexpr StepArrayRow kRows[] = {
     row<&A::next_sources>(followed_rows, used_followed_rows),
     row<&A::keep>([](Capacity c) -> int64_t { return c.kept(); },
                   [](Capacity c, Shape s) -> int64_t { return s.follows ? c.kept() : 0; }),
+    row<&A::coordinates>(coordinates_of_rows,
+                         [](Capacity c, Shape s) -> int64_t { return int64_t{c.coordinates} * s.rows; }),
+    row<&A::draft_coordinates>([](Capacity c) -> int64_t { return c.coordinates * draft_entries(c); },
+                               [](Capacity c, Shape s) -> int64_t { return c.coordinates * used_draft_entries(c, s); }),
+    row<&A::picture_rows>([](Capacity c) -> int64_t { return c.coordinates > 0 ? c.rows : 0; },
+                          [](Capacity, Shape s) -> int64_t { return s.pictures ? s.rows : 0; }),
     row<&A::swap_outs>([](Capacity c) -> int64_t { return c.swaps; },
                        [](Capacity, Shape s) -> int64_t { return s.swap_outs; }, StepArrayRow::Copied::kNever),
     row<&A::swap_ins>([](Capacity c) -> int64_t { return c.swaps; },
@@ -160,6 +170,8 @@ DraftBatch StepLayout::drafts(std::byte* base, const StepShape& shape, int32_t* 
                    .sample_rows = a.draft_samples + at,
                    .tables = a.tables};
     pass.sampled = step.sampled;
+    if (capacity_.coordinates > 0)
+      pass.coordinates = make_tensor(a.draft_coordinates + at * capacity_.coordinates, {rows, capacity_.coordinates});
     const int32_t pitch = capacity_.table_pitch(shape.table_width);
     pass.segments = {pass.arrays.segments, rows, rows, a.tables, pitch, rows, 0, shape.decode_keys};
   }
@@ -189,6 +201,9 @@ StepBatch StepLayout::batch(std::byte* base, const StepShape& shape, int32_t* sa
           .arrays = a,
           .sampled = make_tensor(sampled, {capacity_.sampled()}),
           .hidden = {},
+          .pictures = {},
+          .coordinates =
+              capacity_.coordinates > 0 ? make_tensor(a.coordinates, {shape.rows, capacity_.coordinates}) : Tensor{},
           .segments = segments};
 }
 

@@ -43,19 +43,21 @@ class Pass {
        const VisionActivations& activations)
       : ctx_(ctx), c_(config), w_(weights), batch_(batch), a_(activations) {}
 
-  void run(const Tensor& patches, const VisionOutput& out, const LayerProbe* probe) const {
-    embed(patches);
-    if (probe != nullptr) (*probe)("embedded", -1, a_.x);
-    size_t level = 0;
-    for (int64_t i = 0; i < c_.blocks; ++i) {
+  void run(const VisionSlice& slice, const Tensor& patches, const VisionOutput& out, const LayerProbe* probe) const {
+    if (slice.begin == 0) {
+      embed(patches);
+      if (probe != nullptr) (*probe)("embedded", -1, a_.x);
+    }
+    for (int64_t i = slice.begin; i < slice.end; ++i) {
       const VisionBlock& b = w_.blocks[static_cast<size_t>(i)];
       attend(b);
       feed_forward(b);
       if (probe != nullptr) (*probe)("block", static_cast<int>(i), a_.x);
-      if (level == c_.deepstack.size() || c_.deepstack[level] != i) continue;
-      stack(w_.deepstack[level], level_of(out.deepstack, level));
-      ++level;
+      const auto level = std::ranges::find(c_.deepstack, i) - c_.deepstack.begin();
+      if (level == std::ssize(c_.deepstack)) continue;
+      stack(w_.deepstack[static_cast<size_t>(level)], level_of(out.deepstack, level));
     }
+    if (slice.end < c_.blocks) return;
     if (c_.family == VisionFamily::kQwen3)
       merge(w_.merger, out.rows);
     else
@@ -126,8 +128,8 @@ class Pass {
     });
   }
 
-  Tensor level_of(const Tensor& levels, size_t level) const {
-    return levels.rows(static_cast<int64_t>(level), 1).reshaped({batch_.tokens, c_.out_width});
+  Tensor level_of(const Tensor& levels, int64_t level) const {
+    return levels.rows(level, 1).reshaped({batch_.tokens, c_.out_width});
   }
   // Patches of a token side by side.
   Tensor merged(const Tensor& rows) const { return rows.reshaped({batch_.tokens, c_.merged_width()}); }
@@ -160,11 +162,11 @@ class Pass {
 
 }  // namespace
 
-VisionActivations lay_out(const VisionConfig& c, ActivationMemory& mem, int64_t tokens) {
+VisionActivations lay_out(const VisionConfig& c, ActivationMemory& mem, int64_t tokens, const Tensor& x) {
   const bool merges = c.family == VisionFamily::kQwen3;
   const ActivationMemory slice = mem.of_rows(std::min(kSliceRows, mem.rows())), of_tokens = mem.of_rows(tokens);
   VisionActivations a;
-  a.x = mem.f32(c.width);
+  a.x = x.empty() ? mem.f32(c.width) : x;
   a.h = mem.act(c.width);
   a.qkv = mem.act(3 * c.width);
   a.inner = slice.act(merges ? std::max(c.ffn, c.merged_width()) : c.ffn);
@@ -197,7 +199,29 @@ void VisionTower::forward(const OpContext& ctx, const Tensor& patches, const Vis
   ActivationMemory memory(scope, activation_of(ctx), batch.patches);
   VisionActivations activations = lay_out(config_, memory, batch.tokens);
   if (patches.dtype == activation_of(ctx)) activations.patch = {};
-  Pass(ctx, config_, weights_, batch, activations).run(patches, out, probe);
+  Pass(ctx, config_, weights_, batch, activations).run({0, config_.blocks}, patches, out, probe);
+}
+
+void VisionTower::forward_slice(const OpContext& ctx, const VisionSlice& slice, const Tensor& patches,
+                                const VisionArrays& batch, const Tensor& x, const Tensor& rows) const {
+  QUIRE_CHECK(config_.deepstack.empty(), "a tower with deepstack is computed whole");
+  QUIRE_CHECK(0 <= slice.begin && slice.begin < slice.end && slice.end <= config_.blocks, "blocks [{}, {}) of {}",
+              slice.begin, slice.end, config_.blocks);
+  expect_shape("x", x, batch.patches, config_.width);
+  if (slice.begin == 0) expect_shape("patches", patches, batch.patches, config_.patch_width());
+  if (slice.end == config_.blocks) expect_shape("rows", rows, batch.tokens, config_.out_width);
+  if (batch.patches == 0) return;
+  Workspace::Scope scope(ctx.workspace);
+  ActivationMemory memory(scope, activation_of(ctx), batch.patches);
+  const VisionActivations activations = lay_out(config_, memory, batch.tokens, x);
+  Pass(ctx, config_, weights_, batch, activations).run(slice, patches, {.rows = rows, .deepstack = {}}, nullptr);
+}
+
+std::unique_ptr<const VisionTower> VisionTower::placed(WeightPlacer& v) const {
+  std::unique_ptr<VisionTower> copy(new VisionTower(config_));
+  copy->weights_ = weights_;
+  VisionWeights::visit(copy->weights_, v);
+  return copy;
 }
 
 int64_t VisionTower::scratch_bytes(Machine machine, ThreadPool& pool, const VisionBatch& batch) const {
