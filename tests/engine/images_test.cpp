@@ -4,7 +4,9 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "convert/convert.h"
 #include "engine/engine_rig.h"
+#include "support/gguf_edit.h"
 #include "support/image_model.h"
 
 namespace quire::test {
@@ -183,6 +185,58 @@ TEST(Images, AnotherQuestionGoesOnBehindThePicture) {
   EXPECT_EQ(a.cached, 0);
   EXPECT_EQ(b.cached, 64);
   EXPECT_NE(a.tokens, b.tokens);
+}
+
+TEST(Images, AFileKeepsWhatPicturesWere) {
+  EngineOptions o = six_sequences();
+  o.prefix_cache = true;
+  const std::vector<Part> parts = {text(60), picture(0), text(70)}, other = {text(60), picture(0, 1), text(70)};
+  const HfFolder folder;
+  Heard before;
+  {
+    const std::unique_ptr<Engine> engine = make_engine(image_model(), o);
+    before = hear_one(*engine, with_images(parts, 16));
+    ASSERT_GT(engine->save_prefixes(folder.path("cache"), int64_t{1} << 30)->chunks, 0);
+  }
+  const std::unique_ptr<Engine> engine = make_engine(image_model(), o);
+  ASSERT_TRUE(engine->load_prefixes(folder.path("cache")).ok());
+  EXPECT_EQ(hear_one(*engine, with_images(other, 16)).cached, 0);
+  const Heard after = hear_one(*engine, with_images(parts, 16));
+  EXPECT_EQ(after.cached, 128);
+  EXPECT_EQ(after.tokens, before.tokens);
+}
+
+// The same model as two files, of which the second one is found beside the first; with a block that drafts.
+TEST(Images, FilesAndDraftsGiveTheSame) {
+  const HfFolder folder;
+  write_image_model(folder);
+  const auto converted = convert::convert({.folder = folder.path(), .output = folder.path("plain.gguf")});
+  ASSERT_TRUE(converted.ok()) << converted.error().message;
+  edit_gguf(folder.path("plain.gguf"), folder.path("m.gguf"), with_mtp_block());
+  const ModelPtr model = load_or_die(folder.path("m.gguf"));
+  ASSERT_NE(model->vision, nullptr);
+  EngineOptions o = six_sequences();
+  o.speculative.mode = Speculative::kMtp;
+  const std::unique_ptr<Engine> engine = make_engine(model, o);
+  std::vector<Arrival> script;
+  for (const auto& parts : layouts()) script.push_back({with_images(parts, 24)});
+  const std::vector<Heard> heard = play(*engine, script);
+  for (size_t i = 0; i < heard.size(); ++i) EXPECT_EQ(heard[i].tokens, alone(layouts()[i])) << i;
+  EXPECT_GT(engine->stats().drafts, 0);
+}
+
+TEST(Images, TowersThatDoNotFitAreNamed) {
+  const HfFolder folder, tower;
+  write_image_model(folder);
+  write_tower_folder(tiny_tower("vision-qwen3vl"), tower);
+  const auto refusal = [&](const std::string& mmproj) {
+    const auto loaded = load_model(folder.path(), {.mmproj = mmproj});
+    return loaded.ok() ? std::string() : loaded.error().message;
+  };
+  EXPECT_NE(refusal(folder.path("none.gguf")).find("none.gguf"), std::string::npos);
+  EXPECT_EQ(load_or_die(folder.path())->vision->token, kImagePad);
+  EXPECT_EQ((*load_model(folder.path(), {.vision = false}))->vision, nullptr);
+  EXPECT_EQ((*load_model(folder.path(), {.max_image_pixels = 100 * 100}))->vision->spec.max_pixels, 100 * 100);
 }
 
 TEST(Images, WhatDoesNotFitIsRefused) {
