@@ -26,8 +26,8 @@ class Encoder {
  public:
   Encoder(const VisionTower* tower, const EnginePlan& plan, int64_t layers);
 
-  // How far the prompt of `s` can be computed from `position` on: to a multiple of 64 up to which all pictures are there,
-  // or to its end. No further than `position`: it waits for a picture.
+  // How far the prompt of `s` can be computed from `position` on: to a multiple of 64 up to which all pictures are
+  // there, or to its end. No further than `position`: it waits for a picture.
   int64_t ready(const Sequence& s, int64_t position);
   // Where the rows of the sequence's picture i begin, which are there.
   int64_t row_of(const Sequence& s, size_t i);
