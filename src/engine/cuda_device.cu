@@ -53,6 +53,9 @@ Result<DeviceMemory> CudaDevice::allocate(Where where, int64_t bytes, std::strin
 
 Status CudaDevice::place(int64_t) {
   QUIRE_TRY(weights_, model_->on_gpu(plan_.threads, plan_.mtp));
+  if (plan_.encoder.any()) {
+    QUIRE_TRY(tower_, model_->tower_on_gpu(plan_.threads));
+  }
   return {};
 }
 
@@ -90,7 +93,7 @@ Status CudaDevice::rehearse(std::span<const StepShape> steps) {
 }
 
 Result<DeviceRoom> CudaDevice::room(const StepCapacity& capacity) {
-  QUIRE_TRY(const GpuMemory m, gpu_memory(weights_->bytes()));
+  QUIRE_TRY(const GpuMemory m, gpu_memory(weight_bytes()));
   const auto cap = static_cast<int64_t>(static_cast<double>(m.total) * plan_.gpu_memory_utilization);
   const int64_t graphs = CudaGraphs::estimated_bytes(graphs_of(capacity, plan_), graph_kernels_);
   return DeviceRoom{.memory = m, .bytes = cap - m.used - graphs};

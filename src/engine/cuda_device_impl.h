@@ -33,7 +33,8 @@ class CudaDevice final : public ComputeDevice {
   Result<DeviceMemory> allocate(Where where, int64_t bytes, std::string_view what) override;
   Status place(int64_t beside) override;
   StepDecoders decoders() const override { return {weights_->decoder(), weights_->mtp()}; }
-  int64_t weight_bytes() const override { return weights_->bytes(); }
+  const VisionTower* tower() const override { return tower_ != nullptr ? &tower_->tower() : nullptr; }
+  int64_t weight_bytes() const override { return weights_->bytes() + (tower_ != nullptr ? tower_->bytes() : 0); }
   ForwardOptions forward_options(bool) const override { return {}; }
   Result<int64_t> measure(const StepShape& shape) override;
   Result<int64_t> measure(const Call& work) override;
@@ -75,6 +76,7 @@ class CudaDevice final : public ComputeDevice {
   ForcedCounts forced_;
   ThreadPool pool_;  // operators expect one
   std::shared_ptr<const CudaWeights> weights_;
+  std::shared_ptr<const CudaTower> tower_;  // null: no images are taken
   cuda::Context context_;
   std::optional<Workspace> workspace_;
   StepCapacity capacity_;      // of steps that are replayed

@@ -17,6 +17,7 @@
 namespace quire {
 
 class CudaWeights;  // engine/cuda_weights.h
+class CudaTower;
 
 struct LoadOptions {
   std::string mtp;    // not empty: another model, with this one's block for multi-token prediction
@@ -58,6 +59,8 @@ struct LoadedModel {
   // The weights on the current GPU, with those of the block for multi-token prediction or without; likewise. In
   // programs with CUDA only. `threads` read the file; 0: all CPUs.
   Result<std::shared_ptr<const CudaWeights>> on_gpu(int threads = 0, bool with_mtp = false) const;
+  // The vision tower, which there is, likewise.
+  Result<std::shared_ptr<const CudaTower>> tower_on_gpu(int threads = 0) const;
 
  private:
   friend Result<std::shared_ptr<const LoadedModel>> load_model(const std::string&, const LoadOptions&);
@@ -71,6 +74,7 @@ struct LoadedModel {
   mutable std::weak_ptr<const RepackedWeights> repacked_;
   // By the GPU's number, and whether the block for multi-token prediction is there.
   mutable std::map<std::pair<int, bool>, std::weak_ptr<const CudaWeights>> on_gpu_;
+  mutable std::map<int, std::weak_ptr<const CudaTower>> tower_on_gpu_;
 };
 
 // Opens a GGUF file or a model folder (convert/open.h), checks every tensor and builds the tokenizer. Weights are used
