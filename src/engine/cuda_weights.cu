@@ -277,7 +277,34 @@ class Loaded final : public CudaWeights {
   int64_t bytes_ = 0;
 };
 
+class PlacedTower final : public CudaTower {
+ public:
+  const VisionTower& tower() const override { return *tower_; }
+  int64_t bytes() const override { return bytes_; }
+
+  Status place(const VisionTower& mapped, int threads) {
+    Ring ring(threads);
+    QUIRE_CHECKED(ring.create());
+    Placer placer(ring, memory_);
+    tower_ = mapped.placed(placer);
+    if (!placer.status().ok()) return placer.status();
+    bytes_ = placer.bytes();
+    return ring.finish();
+  }
+
+ private:
+  std::vector<Memory> memory_;
+  std::unique_ptr<const VisionTower> tower_;
+  int64_t bytes_ = 0;
+};
+
 }  // namespace
+
+Result<std::unique_ptr<const CudaTower>> place_on_gpu(const VisionTower& mapped, int threads) {
+  auto placed = std::make_unique<PlacedTower>();
+  QUIRE_CHECKED(placed->place(mapped, threads));
+  return std::unique_ptr<const CudaTower>(std::move(placed));
+}
 
 Result<std::shared_ptr<const CudaWeights>> LoadedModel::on_gpu(int threads, bool with_mtp) const {
   const MtpBlock* block = nullptr;

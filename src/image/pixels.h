@@ -6,6 +6,7 @@
 #include <memory>
 #include <new>
 #include <span>
+#include <utility>
 
 #include "core/result.h"
 
@@ -29,7 +30,7 @@ class Pixels {
     p.width_ = width;
     p.height_ = height;
     QUIRE_TRY(p.memory_, allocate<uint8_t>(static_cast<size_t>(width * height * 3)));
-    return p;
+    return Result<Pixels>(std::move(p));
   }
 
   int64_t width() const { return width_; }
