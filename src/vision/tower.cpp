@@ -68,20 +68,31 @@ class Pass {
   void embed(const Tensor& patches) const {
     by_slices(batch_.patches, [&](int64_t first, int64_t count) {
       Tensor slice = patches.rows(first, count);
-      if (!a_.patch.empty()) {
-        // A sum of one part is that part, and comes with a rounded copy.
-        const Tensor rounded = a_.patch.rows(0, count);
-        Tensor part = slice;
-        part.rank = 3;
-        part.shape = {1, count, c_.patch_width()};
-        part.stride = {count * slice.stride[0], slice.stride[0], 1};
-        reduce_partials(ctx_, {.partials = part, .x = a_.exact.rows(0, count), .add_to_x = false, .h = rounded});
-        slice = rounded;
-      }
+      if (!a_.exact.empty()) slice = prepared(slice);
       linear(ctx_, {.x = slice, .parts = {{.w = w_.patch.w, .bias = w_.patch.bias, .y = a_.x.rows(first, count)}}});
     });
     mix_rows(ctx_,
              {.rows = batch_.mixed, .weights = batch_.mix_weights, .table = w_.positions, .x = a_.x, .add_to_x = true});
+  }
+
+  // Patches as they are multiplied: rounded, and with zeros behind them.
+  Tensor prepared(const Tensor& patches) const {
+    const int64_t count = patches.dim(0), width = c_.patch_width();
+    copy_columns(patches, patches.stride[0], 0, count);
+    if (!w_.padding.empty()) copy_columns(w_.padding, 0, width, count);
+    return (a_.patch.empty() ? a_.exact : a_.patch).rows(0, count);
+  }
+  // Rows `stride` elements apart, to the columns from `first` on. A sum of one part is that part, and comes with a
+  // rounded copy.
+  void copy_columns(const Tensor& from, int64_t stride, int64_t first, int64_t count) const {
+    const int64_t columns = from.dim(from.rank - 1);
+    Tensor part = from;
+    part.rank = 3;
+    part.shape = {1, count, columns};
+    part.stride = {count * stride, stride, 1};
+    ReducePartialsArgs args{.partials = part, .x = a_.exact.rows(0, count).cols(first, columns), .add_to_x = false};
+    if (!a_.patch.empty()) args.h = a_.patch.rows(0, count).cols(first, columns);
+    reduce_partials(ctx_, args);
   }
 
   void norm(const VisionNorm& n, const Tensor& x, const Tensor& h) const {
@@ -170,10 +181,8 @@ VisionActivations lay_out(const VisionConfig& c, ActivationMemory& mem, int64_t 
   a.h = mem.act(c.width);
   a.qkv = mem.act(3 * c.width);
   a.inner = slice.act(merges ? std::max(c.ffn, c.merged_width()) : c.ffn);
-  if (mem.activation() != DType::kF32) {
-    a.patch = slice.act(c.patch_width());
-    a.exact = slice.f32(c.patch_width());
-  }
+  if (mem.activation() != DType::kF32) a.patch = slice.act(c.patch_columns());
+  if (mem.activation() != DType::kF32 || c.patch_columns() != c.patch_width()) a.exact = slice.f32(c.patch_columns());
   if (!merges) {
     a.pooled = of_tokens.f32(c.width);
     a.normed = of_tokens.act(c.width);
@@ -188,9 +197,17 @@ Result<std::unique_ptr<const VisionTower>> VisionTower::load(const gguf::File& f
   return std::unique_ptr<const VisionTower>(std::move(tower));
 }
 
+std::unique_ptr<const VisionTower> VisionTower::placed(WeightPlacer& v) const {
+  std::unique_ptr<VisionTower> tower(new VisionTower(config_));
+  tower->weights_ = weights_;
+  VisionWeights::visit(tower->weights_, v);
+  return tower;
+}
+
 void VisionTower::forward(const OpContext& ctx, const Tensor& patches, const VisionArrays& batch,
                           const VisionOutput& out, const LayerProbe* probe) const {
-  expect_shape("patches", patches, batch.patches, config_.patch_width());
+  const bool rounded = patches.dtype == activation_of(ctx) && patches.dim(1) == config_.patch_columns();
+  expect_shape("patches", patches, batch.patches, rounded ? config_.patch_columns() : config_.patch_width());
   expect_shape("rows", out.rows, batch.tokens, config_.out_width);
   const auto levels = static_cast<int64_t>(config_.deepstack.size());
   if (levels > 0) expect_shape("deepstack", out.deepstack, levels, batch.tokens, config_.out_width);
@@ -198,7 +215,7 @@ void VisionTower::forward(const OpContext& ctx, const Tensor& patches, const Vis
   Workspace::Scope scope(ctx.workspace);
   ActivationMemory memory(scope, activation_of(ctx), batch.patches);
   VisionActivations activations = lay_out(config_, memory, batch.tokens);
-  if (patches.dtype == activation_of(ctx)) activations.patch = {};
+  if (rounded) activations.patch = activations.exact = {};
   Pass(ctx, config_, weights_, batch, activations).run({0, config_.blocks}, patches, out, probe);
 }
 
@@ -217,16 +234,10 @@ void VisionTower::forward_slice(const OpContext& ctx, const VisionSlice& slice, 
   Pass(ctx, config_, weights_, batch, activations).run(slice, patches, {.rows = rows, .deepstack = {}}, nullptr);
 }
 
-std::unique_ptr<const VisionTower> VisionTower::placed(WeightPlacer& v) const {
-  std::unique_ptr<VisionTower> copy(new VisionTower(config_));
-  copy->weights_ = weights_;
-  VisionWeights::visit(copy->weights_, v);
-  return copy;
-}
-
-int64_t VisionTower::scratch_bytes(Machine machine, ThreadPool& pool, const VisionBatch& batch) const {
+int64_t VisionTower::scratch_bytes(Machine machine, ThreadPool& pool, const VisionBatch& batch, GpuContext* gpu) const {
   Workspace workspace;
-  const OpContext ctx{pool, workspace, machine};
+  OpContext ctx{pool, workspace, machine};
+  ctx.gpu = gpu;
   const VisionArrays arrays = batch.arrays();
   const auto levels = static_cast<int64_t>(config_.deepstack.size());
   // Memory that nobody touches: the pool calls nothing.
@@ -234,9 +245,13 @@ int64_t VisionTower::scratch_bytes(Machine machine, ThreadPool& pool, const Visi
   VisionOutput out;
   out.rows = make_tensor(nowhere, DType::kF32, {arrays.tokens, config_.out_width});
   if (levels > 0) out.deepstack = make_tensor(nowhere, DType::kF32, {levels, arrays.tokens, config_.out_width});
-  pool.set_dry(true);
+  const auto set_dry = [&](bool dry) {
+    pool.set_dry(dry);
+    if (gpu != nullptr) gpu->dry = dry;
+  };
+  set_dry(true);
   forward(ctx, make_tensor(nowhere, DType::kF32, {arrays.patches, config_.patch_width()}), arrays, out);
-  pool.set_dry(false);
+  set_dry(false);
   return workspace.high_water();
 }
 
