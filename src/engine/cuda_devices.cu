@@ -117,11 +117,12 @@ Result<MemoryOfEngine> place_on_gpu(const std::shared_ptr<const LoadedModel>& mo
     QUIRE_TRY(std::unique_ptr<ComputeDevice> device, make_cuda_device(model, plan));
     return StepBackend::step_bytes(model, plan, std::move(device));
   };
-  EncoderRoom encoder;
-  if (tower != nullptr) encoder = encoder_room(tower->tower().config(), model->vision->spec);
-  return MemoryOfEngine{
-      .memory = {.gpu = memory, .encoder = encoder, .step_bytes = step_bytes},
-      .placed = std::make_shared<const std::pair<decltype(weights), decltype(tower)>>(weights, tower)};
+  MemoryOfEngine has;
+  has.memory.gpu = memory;
+  if (tower != nullptr) has.memory.encoder = encoder_room(tower->tower().config(), model->vision->spec);
+  has.memory.step_bytes = step_bytes;
+  has.placed = std::make_shared<const std::pair<decltype(weights), decltype(tower)>>(weights, tower);
+  return has;
 }
 
 Result<std::vector<GpuInfo>> list_gpus() {
