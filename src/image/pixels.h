@@ -20,7 +20,7 @@ template <class T>
 Result<std::unique_ptr<T[]>> allocate(size_t count) {
   std::unique_ptr<T[]> memory(new (std::nothrow) T[count]);
   if (!memory) return capacity_error("no memory for a picture ({} bytes)", count * sizeof(T));
-  return memory;
+  return Result<std::unique_ptr<T[]>>(std::move(memory));
 }
 
 class Pixels {
