@@ -29,7 +29,7 @@ struct VisionActivations {
   Tensor patch, exact;    // [slice, patch_columns], rounded and f32; empty where patches are taken as they come
   Tensor pooled, normed;  // [tokens, width] f32 and the activations' type; of towers that pool
 };
-VisionActivations lay_out(const VisionConfig& config, ActivationMemory& mem, int64_t tokens);
+VisionActivations lay_out(const VisionConfig& config, ActivationMemory& mem, int64_t tokens, int64_t slice_rows);
 
 // Immutable: shared by threads.
 class VisionTower {

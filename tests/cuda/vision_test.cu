@@ -76,7 +76,7 @@ TEST(CudaVision, TakesLargeTowers) {
   t.ffn = 4304;
   t.positions = 2304;
   t.out = 2560;
-  t.grids = {{1, 2, 2}, {1, 48, 40}, {1, 8, 6}};
+  t.grids = {{1, 2, 2}, {1, 48, 48}, {1, 48, 48}, {1, 8, 6}};
   check_tower(t, 0.1, 0.015);
 }
 
