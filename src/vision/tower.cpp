@@ -14,8 +14,10 @@ namespace quire {
 namespace {
 
 // Rows that a wide product takes at a time: what it puts out for all patches of a large image would be the largest
-// thing in memory. A row's bits do not depend on it.
-constexpr int64_t kSliceRows = 1024;
+// thing in memory. A row's bits do not depend on it. A GPU's multiprocessors want more work at once.
+int64_t slice_rows_of(const OpContext& ctx) {
+  return ctx.machine.device == Device::kCuda ? 4096 : 1024;
+}
 
 DType activation_of(const OpContext& ctx) {
   return ctx.machine.device == Device::kReference ? DType::kF32 : DType::kBF16;
@@ -28,12 +30,6 @@ Tensor heads_of(const Tensor& qkv, const VisionConfig& c, int64_t third) {
   t.shape = {qkv.dim(0), c.heads, c.head_dim()};
   t.stride = {qkv.stride[0], c.head_dim(), 1};
   return t;
-}
-
-// Calls fn(first, count) for slices of the rows.
-template <class Fn>
-void by_slices(int64_t rows, Fn&& fn) {
-  for (int64_t first = 0; first < rows; first += kSliceRows) fn(first, std::min(kSliceRows, rows - first));
 }
 
 // One pass through a tower.
@@ -65,6 +61,13 @@ class Pass {
   }
 
  private:
+  // Calls fn(first, count) for slices of the rows.
+  template <class Fn>
+  void by_slices(int64_t rows, Fn&& fn) const {
+    const int64_t most = a_.inner.dim(0);
+    for (int64_t first = 0; first < rows; first += most) fn(first, std::min(most, rows - first));
+  }
+
   void embed(const Tensor& patches) const {
     by_slices(batch_.patches, [&](int64_t first, int64_t count) {
       Tensor slice = patches.rows(first, count);
@@ -173,9 +176,10 @@ class Pass {
 
 }  // namespace
 
-VisionActivations lay_out(const VisionConfig& c, ActivationMemory& mem, int64_t tokens, const Tensor& x) {
+VisionActivations lay_out(const VisionConfig& c, ActivationMemory& mem, int64_t tokens, int64_t slice_rows,
+                          const Tensor& x) {
   const bool merges = c.family == VisionFamily::kQwen3;
-  const ActivationMemory slice = mem.of_rows(std::min(kSliceRows, mem.rows())), of_tokens = mem.of_rows(tokens);
+  const ActivationMemory slice = mem.of_rows(std::min(slice_rows, mem.rows())), of_tokens = mem.of_rows(tokens);
   VisionActivations a;
   a.x = x.empty() ? mem.f32(c.width) : x;
   a.h = mem.act(c.width);
@@ -214,7 +218,7 @@ void VisionTower::forward(const OpContext& ctx, const Tensor& patches, const Vis
   if (batch.patches == 0) return;
   Workspace::Scope scope(ctx.workspace);
   ActivationMemory memory(scope, activation_of(ctx), batch.patches);
-  VisionActivations activations = lay_out(config_, memory, batch.tokens);
+  VisionActivations activations = lay_out(config_, memory, batch.tokens, slice_rows_of(ctx));
   if (rounded) activations.patch = activations.exact = {};
   Pass(ctx, config_, weights_, batch, activations).run({0, config_.blocks}, patches, out, probe);
 }
@@ -230,7 +234,7 @@ void VisionTower::forward_slice(const OpContext& ctx, const VisionSlice& slice, 
   if (batch.patches == 0) return;
   Workspace::Scope scope(ctx.workspace);
   ActivationMemory memory(scope, activation_of(ctx), batch.patches);
-  const VisionActivations activations = lay_out(config_, memory, batch.tokens, x);
+  const VisionActivations activations = lay_out(config_, memory, batch.tokens, slice_rows_of(ctx), x);
   Pass(ctx, config_, weights_, batch, activations).run(slice, patches, {.rows = rows, .deepstack = {}}, nullptr);
 }
 

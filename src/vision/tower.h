@@ -30,7 +30,8 @@ struct VisionActivations {
   Tensor pooled, normed;  // [tokens, width] f32 and the activations' type; of towers that pool
 };
 // `x`: the stream's memory, where the caller has it.
-VisionActivations lay_out(const VisionConfig& config, ActivationMemory& mem, int64_t tokens, const Tensor& x = {});
+VisionActivations lay_out(const VisionConfig& config, ActivationMemory& mem, int64_t tokens, int64_t slice_rows,
+                          const Tensor& x = {});
 
 // Blocks [begin, end) of a pass. A slice that begins with block 0 begins with the patches, one that ends with the last
 // block puts out rows.
@@ -52,9 +53,9 @@ class VisionTower {
   std::unique_ptr<const VisionTower> placed(WeightPlacer& v) const;
   int64_t owned_bytes() const { return arena_.bytes; }  // converted out of the mapping
 
-  // One pass over a batch. `patches` [batch.patches, patch_width] f32: of each patch its colours, of a colour the frames
-  // that the patch covers, of a frame the pixels row by row. They are rounded to the activations' type, or come in it,
-  // and are [batch.patches, patch_columns] then.
+  // One pass over a batch. `patches` [batch.patches, patch_width] f32: of each patch its colours, of a colour the
+  // frames that the patch covers, of a frame the pixels row by row. They are rounded to the activations' type, or come
+  // in it, and are [batch.patches, patch_columns] then.
   // A row of the output has the same bits whatever else is in the batch, and on any number of threads.
   // `probe`, if it is given, sees the residual stream behind each block.
   void forward(const OpContext& ctx, const Tensor& patches, const VisionArrays& batch, const VisionOutput& out,

@@ -78,11 +78,11 @@ struct VisionWeights {
   }
 };
 
-// Matrices stay where they are mapped, but for those that operators want in another order: the two frames of the
-// patches' convolution, which become one matrix, one that is padded, and Gemma's projection, which files have transposed. These, and small
-// vectors that are not float32 in the file, go into `arena`, which must live as long as the weights, as the file must.
-// An error names the tensor: one that is missing, has another shape, or belongs to the tower ("v.", "mm.") and is not
-// computed.
+// Matrices stay where they are mapped, but for those that operators want in another order: the patches' convolution,
+// whose two frames become one matrix and whose rows are padded, and Gemma's projection, which files have transposed.
+// These, and small vectors that are not float32 in the file, go into `arena`, which must live as long as the weights,
+// as the file must. An error names the tensor: one that is missing, has another shape, or belongs to the tower ("v.",
+// "mm.") and is not computed.
 Result<VisionWeights> load_vision_weights(const gguf::File& file, const VisionConfig& config,
                                           WeightLoader::Arena& arena);
 

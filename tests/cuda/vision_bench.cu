@@ -137,39 +137,46 @@ TEST_F(VisionBench, Rows) {
   }
 }
 
-// Two blocks of the largest towers, and what stands before and behind them.
+// What a pass takes.
+double pass_ms(const test::TinyTower& t, DType type) {
+  const test::TowerFolder folder(t, type);
+  const test::OpenTower open(convert::open_vision(folder.folder.path()));
+  QUIRE_CHECK(open.error.empty(), "{}", open.error);
+  GpuTower gpu(*open);
+  GpuTower::Batch batch = gpu.upload(test::TowerInput(t));
+  cudaEvent_t begin, end;
+  must(cudaEventCreate(&begin), "event");
+  must(cudaEventCreate(&end), "event");
+  std::vector<float> times;
+  for (int i = 0; i < 9; ++i) {
+    must(cudaEventRecord(begin, gpu.stream()), "record");
+    gpu.compute(batch);
+    must(cudaEventRecord(end, gpu.stream()), "record");
+    must(cudaEventSynchronize(end), "synchronize");
+    float ms = 0;
+    must(cudaEventElapsedTime(&ms, begin, end), "elapsed");
+    times.push_back(ms);
+  }
+  cudaEventDestroy(begin);
+  cudaEventDestroy(end);
+  std::sort(times.begin(), times.end());
+  return static_cast<double>(times[times.size() / 2]);
+}
+
+// Blocks of the largest towers, and what stands before and behind them.
 TEST(VisionTowerBench, Pass) {
   test::TinyTower t = test::tiny_tower("vision-qwen35");
   t.width = 1152, t.heads = 16, t.ffn = 4304, t.positions = 2304, t.out = 5120;
-  double ms[2] = {};
-  for (const int64_t blocks : {1, 3}) {
-    t.blocks = blocks;
-    t.grids = {{1, 64, 64}};
-    const test::TowerFolder folder(t);
-    const test::OpenTower open(convert::open_vision(folder.folder.path()));
-    ASSERT_EQ(open.error, "");
-    GpuTower gpu(*open);
-    GpuTower::Batch batch = gpu.upload(test::TowerInput(t));
-    std::vector<double> times;
-    for (int i = 0; i < 9; ++i) {
-      cudaEvent_t begin, end;
-      must(cudaEventCreate(&begin), "event");
-      must(cudaEventCreate(&end), "event");
-      must(cudaEventRecord(begin, gpu.stream()), "record");
-      gpu.compute(batch);
-      must(cudaEventRecord(end, gpu.stream()), "record");
-      must(cudaEventSynchronize(end), "synchronize");
-      float each = 0;
-      must(cudaEventElapsedTime(&each, begin, end), "elapsed");
-      times.push_back(static_cast<double>(each));
-      cudaEventDestroy(begin);
-      cudaEventDestroy(end);
+  for (const DType type : {DType::kBF16, DType::kF16})
+    for (const int64_t side : {16, 64}) {
+      t.grids = {{1, side, side}};
+      t.blocks = 1;
+      const double one = pass_ms(t, type);
+      t.blocks = 3;
+      const double block = (pass_ms(t, type) - one) / 2;
+      std::printf("tower of 1152, %s, %d x %d patches: %.3f ms with one block, %.3f ms for each more\n",
+                  std::string(dtype_name(type)).c_str(), static_cast<int>(side), static_cast<int>(side), one, block);
     }
-    std::sort(times.begin(), times.end());
-    ms[blocks / 2] = times[times.size() / 2];
-    std::printf("tower of %d blocks of 1152, 64 x 64 patches: %.3f ms\n", static_cast<int>(blocks), ms[blocks / 2]);
-  }
-  std::printf("a block: %.3f ms; 27 of them: %.1f ms\n", (ms[1] - ms[0]) / 2, (ms[1] - ms[0]) / 2 * 27);
 }
 
 }  // namespace

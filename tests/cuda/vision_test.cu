@@ -46,8 +46,8 @@ void expect_image(GpuTower& gpu, const TinyTower& t, size_t image, const TowerRe
 }
 
 // `largest` and `rms`: the noise of bf16 on the CPU's side and here.
-void check_tower(const TinyTower& t, double largest, double rms, bool f32 = false) {
-  const TowerFolder folder(t, f32);
+void check_tower(const TinyTower& t, double largest, double rms, DType type = DType::kBF16) {
+  const TowerFolder folder(t, type);
   const OpenTower open(convert::open_vision(folder.folder.path()));
   ASSERT_EQ(open.error, "");
   GpuTower gpu(*open);
@@ -63,8 +63,9 @@ TEST(CudaVision, TowersComputeWhatTheCpuDoes) {
   for (const TinyTower& t : test::tiny_towers()) check_tower(t, 0.1, 0.015);
 }
 
-TEST(CudaVision, TakesFloat32Weights) {
-  check_tower(test::tiny_tower("vision-qwen3vl"), 0.1, 0.015, true);
+TEST(CudaVision, TakesWeightsOfHalfAndFullPrecision) {
+  for (const DType type : {DType::kF16, DType::kF32})
+    for (const TinyTower& t : test::tiny_towers()) check_tower(t, 0.1, 0.015, type);
 }
 
 // The shapes of large models' towers, in two blocks.
@@ -76,8 +77,8 @@ TEST(CudaVision, TakesLargeTowers) {
   t.ffn = 4304;
   t.positions = 2304;
   t.out = 2560;
-  t.grids = {{1, 2, 2}, {1, 48, 40}, {1, 8, 6}};
-  check_tower(t, 0.1, 0.015);
+  t.grids = {{1, 2, 2}, {1, 48, 48}, {1, 48, 48}, {1, 8, 6}};
+  for (const DType type : {DType::kBF16, DType::kF16}) check_tower(t, 0.1, 0.015, type);
 }
 
 }  // namespace

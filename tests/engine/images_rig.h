@@ -42,7 +42,7 @@ inline Request with_images(const std::vector<Part>& parts, int64_t max_tokens, i
 
 inline const nlohmann::json& golden() {
   static const nlohmann::json all = [] {
-    std::ifstream in(QUIRE_SOURCE_DIR "/tests/data/golden/image-qwen35.json");
+    std::ifstream in(source_file("tests/data/golden/image-qwen35.json"));
     return nlohmann::json::parse(in);
   }();
   return all;
