@@ -1,16 +1,18 @@
 #!/usr/bin/env bash
 # Makes a version's packages twice, tries them everywhere that can be had here, and writes down what was checked where,
 # in OUT/CHECKED.md:
-#   packaging/release.sh [OUT]       OUT: build/packages; as root
+#   packaging/release.sh [--preset PRESET] [OUT]       OUT: build/packages; PRESET: of packaging/build.sh; as root
 # Ends with 1 where a check failed. Checks whose tools are missing are named as not done.
 set -euo pipefail
 cd "$(dirname "$0")/.."
+preset=package
+if [ "${1:-}" = --preset ]; then preset=$2 && shift 2; fi
 out=${1:-build/packages}
 [ -z "$(git status --porcelain)" ] || { echo "release: the tree has changes that are not committed" >&2 && exit 1; }
-packaging/build.sh "$out"
+packaging/build.sh --preset "$preset" "$out"
 # What was compiled is thrown away, but not what ccache has: it is the linking and packing that is done again.
-rm -rf build/package
-packaging/build.sh "$out.again"
+rm -rf "build/$preset"
+packaging/build.sh --preset "$preset" "$out.again"
 page=$out/CHECKED.md
 failed=0
 
@@ -78,7 +80,7 @@ try() {
 version=$(sed -n 's/^project(quire VERSION \([^ ]*\).*/\1/p' CMakeLists.txt)
 {
   printf '# Checks of quire %s\n\n' "$version"
-  echo "Commit $(git rev-parse HEAD), built on $(. /etc/os-release && echo "$PRETTY_NAME")."
+  echo "Commit $(git rev-parse HEAD), preset \`$preset\`, built on $(. /etc/os-release && echo "$PRETTY_NAME")."
   echo
 } >"$page"
 same_bytes
