@@ -130,16 +130,21 @@ with LLM("/try/demo-moe-nvfp4.gguf", max_model_len=512) as llm:
 }
 
 deb() {
+  local wants=$root/etc/systemd/system/multi-user.target.wants
+  mkdir -p "$wants"
   cp "$packages"/*.deb "$root/try/"
   listing >"$root.before"
   inside sh -c 'dpkg -i /try/*.deb >/dev/null'
   inside getent passwd quire >/dev/null
   works /usr/bin/quire
+  # As an administrator would: enabled, with options.
+  ln -s /usr/lib/systemd/system/quire.service "$wants/"
   echo "# mine" >>"$root/etc/quire/serve.conf"
   inside sh -c 'dpkg -i /try/*.deb >/dev/null 2>&1' # an upgrade keeps what was written
   grep -q '^# mine' "$root/etc/quire/serve.conf"
   inside dpkg --remove quire >/dev/null
   grep -q '^# mine' "$root/etc/quire/serve.conf"
+  mkdir -p "$root/var/lib/quire/hub" # what the service fetched
   inside dpkg --purge quire >/dev/null 2>&1
   if inside getent passwd quire; then echo "try: purge leaves the user" >&2 && exit 1; fi
   removed deb
