@@ -13,6 +13,4 @@ add_library(quire_older_glibc OBJECT ${CMAKE_SOURCE_DIR}/packaging/glibc_compat.
 target_compile_options(quire_older_glibc PRIVATE -O2 -Wall -Wextra -Werror)
 target_link_options(quire_older_glibc INTERFACE --sysroot=${QUIRE_SYSROOT} -B${libraries} -L${libraries}
                                                 -L${QUIRE_SYSROOT}/lib/x86_64-linux-gnu -Wl,--as-needed)
-# No identity of the link: it counts the symbols that strip removes, and nvcc names some after its process.
-target_link_options(quire_older_glibc INTERFACE -Wl,--build-id=none)
 target_link_libraries(quire_older_glibc INTERFACE -lrt -lpthread -ldl)
