@@ -41,7 +41,7 @@ rules() {
   elif said=$(lintian --fail-on error "$out"/*.deb 2>&1); then
     ok "The .deb: no errors of lintian."
   else
-    not_ok "The .deb: $(head -n 1 <<<"$said")"
+    not_ok "The .deb: $(grep '^E:' <<<"$said" | head -n 1)"
   fi
 }
 
