@@ -46,6 +46,8 @@ make_tar() {
   local folder=$out/quire-$version-linux-x86_64
   mkdir -p "$folder"
   cp -a "$stage" "$folder/tree"
+  # zsh looks here below /usr/local, and in vendor-completions below /usr alone.
+  mv "$folder/tree/share/zsh/vendor-completions" "$folder/tree/share/zsh/site-functions"
   cp packaging/install.sh "$folder/"
   (cd "$folder" && find tree -type f | LC_ALL=C sort | xargs sha256sum >SHA256SUMS)
   archive "$folder"
@@ -53,6 +55,7 @@ make_tar() {
 make_localai() {
   local folder=$out/quire-localai-$version-linux-x86_64
   packaging/localai/install.sh "$stage/bin/quire-localai" "$folder" >/dev/null
+  packaging/oci.py --localai "$folder" "$out" --epoch "$epoch"
   archive "$folder"
 }
 

@@ -1,13 +1,12 @@
 #!/usr/bin/env python3
 """Runs a program `quire` and serves with it: both answer a prompt, and the server ends when it is told to.
 
-    packaging/try_serving.py [--chroot FOLDER] [--user ID] PROGRAM MODEL
+    packaging/try_serving.py PROGRAM MODEL
 
-Needs nothing but Python, so that it runs in a bare system.
+Prints when the first answer was there, in seconds since 1970. Needs nothing but Python 3.8, so that it runs in a bare
+system.
 """
-import argparse
 import json
-import os
 import signal
 import socket
 import subprocess
@@ -24,39 +23,26 @@ def free_port():
         return s.getsockname()[1]
 
 
-def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--chroot")
-    parser.add_argument("--user", type=int)
-    parser.add_argument("program")
-    parser.add_argument("model")
-    o = parser.parse_args()
+def wait_until(healthy, server):
+    for _ in range(600):
+        if server.poll() is not None:
+            sys.exit(f"try: the server ended with {server.returncode}: {server.stderr.read()}")
+        if healthy():
+            return
+        time.sleep(0.1)
+    sys.exit("try: the server is not healthy after a minute")
 
-    def enter():
-        if o.chroot:
-            os.chroot(o.chroot)
-            os.chdir("/")
-        if o.user:
-            os.setgroups([])
-            os.setgid(o.user)
-            os.setuid(o.user)
 
-    said = subprocess.run([o.program, "run", "-m", o.model, "--raw", "-p", PROMPT, "-n", "16", "--temperature", "0",
-                           "--quiet"], preexec_fn=enter, check=True, stdout=subprocess.PIPE, timeout=60).stdout.decode()
-    port = free_port()
-    server = subprocess.Popen([o.program, "serve", o.model, "--port", str(port), "--no-access-log"], preexec_fn=enter,
-                              stderr=subprocess.PIPE, text=True)
+def check(start, health, model, port):
+    """`start(arguments)` starts the program, `health()` is what `quire health` ends with. Returns when it answered."""
+    said, error = start(["run", "-m", model, "--raw", "-p", PROMPT, "-n", "16", "--temperature", "0", "--quiet"]
+                        ).communicate(timeout=60)
+    answered = time.time()
+    if not said.strip():
+        sys.exit(f"try: no text: {error}")
+    server = start(["serve", model, "--port", str(port), "--no-access-log"])
     try:
-        for _ in range(600):
-            if server.poll() is not None:
-                sys.exit(f"try_serving: the server ended with {server.returncode}: {server.stderr.read()}")
-            healthy = subprocess.run([o.program, "health", "--url", f"http://127.0.0.1:{port}"], preexec_fn=enter,
-                                     stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-            if healthy.returncode == 0:
-                break
-            time.sleep(0.1)
-        else:
-            sys.exit("try_serving: the server is not healthy after a minute")
+        wait_until(lambda: health() == 0, server)
         body = json.dumps({"prompt": PROMPT, "max_tokens": 16, "temperature": 0}).encode()
         request = urllib.request.Request(f"http://127.0.0.1:{port}/v1/completions", body,
                                          {"Content-Type": "application/json"})
@@ -65,10 +51,25 @@ def main():
         server.send_signal(signal.SIGTERM)
         server.stderr.read()
         ended = server.wait(timeout=30)
-    if ended != 0:
-        sys.exit(f"try_serving: the server ended with {ended}")
-    if not answer.strip() or not said.strip():
-        sys.exit(f"try_serving: no text: {said!r}, {answer!r}")
+    if ended != 0 or health() == 0:
+        sys.exit(f"try: the server ended with {ended}")
+    if not answer.strip():
+        sys.exit("try: the server's answer has no text")
+    return answered
+
+
+def main():
+    program, model = sys.argv[1:]
+    port = free_port()
+    health = [program, "health", "--url", f"http://127.0.0.1:{port}"]
+
+    def start(arguments):
+        return subprocess.Popen([program, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+    def ask_health():
+        return subprocess.run(health, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL).returncode
+
+    print(f"{check(start, ask_health, model, port):.6f}")
     return 0
 
 

@@ -24,6 +24,9 @@ OPTIONS: dict[str, tuple[str, str, str]] = {
     "dp_size": ("--data-parallel-size", "int", ""),
     "gpus": ("--gpus", "str", ""),
     "mtp": ("--mtp", "path", ""),
+    "mmproj": ("--mmproj", "path", ""),
+    "no_mmproj": ("--no-mmproj", "bool", ""),
+    "image_max_pixels": ("--image-max-pixels", "int", ""),
     "served_model_name": ("--served-model-name", "str", ""),
     "alias": ("--served-model-name", "str", ""),
     "max_model_len": ("--max-model-len", "int", ""),
@@ -101,6 +104,9 @@ class Options(TypedDict, total=False):
     dp_size: int
     gpus: str
     mtp: str | os.PathLike[str]
+    mmproj: str | os.PathLike[str]
+    no_mmproj: bool
+    image_max_pixels: int
     served_model_name: str | Sequence[str]
     alias: str | Sequence[str]
     max_model_len: int

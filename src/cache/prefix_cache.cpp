@@ -48,6 +48,7 @@ int32_t PrefixCache::child(const Prompt& p, int32_t parent, int64_t chunk) const
   const int32_t i = find_hash(p.hashes.at[static_cast<size_t>(chunk)]);
   // A hash says where to look, and the tokens whether it is there: those of the chunks before were compared on the way.
   if (i < 0 || at(i).parent != parent || !std::ranges::equal(at(i).tokens, chunk_of(p.tokens, chunk))) return -1;
+  if (!(at(i).pictures == p.hashes.pictures_in(static_cast<size_t>(chunk)))) return -1;
   return i;
 }
 
@@ -114,6 +115,7 @@ PrefixCache::Miss PrefixCache::explain(const Prompt& p, const Match& m) const {
   const int32_t first = m.last == kRoot ? beginnings_[beginning(p.hashes.salt)] : at(m.last).first_child;
   for (int32_t i = first; i >= 0 && left > 0; i = at(i).next_sibling) {
     if (!(at(i).salt == p.hashes.salt)) continue;
+    if (!(at(i).pictures == p.hashes.pictures_in(static_cast<size_t>(m.blocks / kChunkTokens)))) continue;
     along = std::max<int64_t>(along, std::ranges::mismatch(at(i).tokens, wanted).in1 - at(i).tokens.begin());
     --left;
   }
@@ -170,6 +172,7 @@ int32_t PrefixCache::add(const Prompt& p, int32_t parent, int64_t chunk, const B
   free_node_ = n.next_in_bucket;
   n.hash = h;
   n.salt = p.hashes.salt;
+  n.pictures = p.hashes.pictures_in(static_cast<size_t>(chunk));
   std::ranges::copy(chunk_of(p.tokens, chunk), n.tokens.begin());
   n.used = true;
   n.parent = parent;
@@ -341,6 +344,7 @@ PrefixCache::Chunk PrefixCache::chunk(int32_t node) const {
   const Node& n = at(node);
   Chunk c{.parent = n.parent,
           .salt = n.salt,
+          .pictures = n.pictures,
           .tokens = n.tokens,
           .parts = kBlocksPart,
           .pools = std::vector<Chunk::Units>(static_cast<size_t>(pools())),
@@ -369,12 +373,12 @@ PrefixCache::Chunk PrefixCache::chunk(int32_t node) const {
   return c;
 }
 
-int32_t PrefixCache::restore(const KeyedHash& hash, int32_t parent, const Hash128& salt,
+int32_t PrefixCache::restore(const KeyedHash& hash, int32_t parent, const Hash128& salt, const Hash128& pictures,
                              std::span<const TokenId> tokens, Parts parts) {
   const bool on_device = blocks_.free_count() >= kChunkBlocks;
   if (!on_device && (host_ == nullptr || host_->free_count() < kChunkBlocks)) return -1;
-  PrefixHashes hashes{.salt = salt};
-  hashes.at.push_back(chained(hash, parent == kRoot ? salt : at(parent).hash, tokens));
+  PrefixHashes hashes{.salt = salt, .pictures = {pictures}};
+  hashes.at.push_back(chained(hash, parent == kRoot ? salt : at(parent).hash, tokens, pictures));
   BlockTable table;  // gives its blocks back in the end: the pool keeps them for what they hold
   if (on_device) table.reserve(blocks_, 0, kChunkTokens);
   const int32_t i = add({tokens, hashes}, parent, 0, on_device ? &table : nullptr);

@@ -128,6 +128,7 @@ class PrefixCache {
     };
     int32_t parent = kNoParent;  // a node
     Hash128 salt;                // what stands for the salt of the prompts that begin so
+    Hash128 pictures;            // and for the pictures among these tokens
     std::span<const TokenId> tokens;
     Parts parts = 0;           // that are kept
     std::vector<Units> pools;  // where they are, by pool
@@ -143,8 +144,8 @@ class PrefixCache {
   // as there are free units of the device, or free pages of the host, for; `hash` names the keys. Returns the node, or
   // -1 if there is no room for its blocks (or it is there). What it stands for has to be written there before anybody
   // looks for it.
-  int32_t restore(const KeyedHash& hash, int32_t parent, const Hash128& salt, std::span<const TokenId> tokens,
-                  Parts parts);
+  int32_t restore(const KeyedHash& hash, int32_t parent, const Hash128& salt, const Hash128& pictures,
+                  std::span<const TokenId> tokens, Parts parts);
   // Forgets everything. No sequence uses any of it.
   void clear();
 
@@ -179,7 +180,7 @@ class PrefixCache {
 
  private:
   struct Node {
-    Hash128 hash, salt;
+    Hash128 hash, salt, pictures;
     std::array<TokenId, kChunkTokens> tokens{};
     std::array<BlockId, kChunkBlocks> blocks{};  // invalid: on the host only
     std::array<uint32_t, kChunkBlocks> generations{};
@@ -232,7 +233,8 @@ class PrefixCache {
     return parent == kRoot ? beginnings_[beginning(salt)] : at(parent).first_child;
   }
   size_t beginning(const Hash128& salt) const { return salt.low & (beginnings_.size() - 1); }
-  // The node of chunk `chunk` of the prompt below `parent`, or -1: the hash and every token are compared.
+  // The node of chunk `chunk` of the prompt below `parent`, or -1: the hash, every token and what stands for pictures
+  // are compared.
   int32_t child(const Prompt& p, int32_t parent, int64_t chunk) const;
   // The node after all `end` tokens, or -1.
   int32_t walk(const Prompt& p, int64_t end) const;

@@ -21,7 +21,7 @@ using Parts = PrefixCache::Parts;
 static_assert(std::endian::native == std::endian::little);
 
 constexpr char kMagic[8] = {'Q', 'U', 'I', 'R', 'E', 'P', 'F', 'X'};
-constexpr uint32_t kVersion = 2;
+constexpr uint32_t kVersion = 3;
 constexpr size_t kMaxFingerprint = 4096;
 constexpr int64_t kNoRecord = -1;  // the parent of what begins a prompt
 
@@ -48,10 +48,10 @@ struct RecordHead {
   int64_t number, parent;  // of a record before it
   Parts parts;
   uint32_t unused;
-  Hash128 salt;
+  Hash128 salt, pictures;
   TokenId tokens[kChunkTokens];
 };
-static_assert(sizeof(RecordHead) == 40 + 4 * kChunkTokens);
+static_assert(sizeof(RecordHead) == 56 + 4 * kChunkTokens);
 
 // Against damage alone, so the key is no secret.
 Hash128 checksum(std::span<const std::byte> bytes) {
@@ -232,7 +232,8 @@ class Writer {
     record_.head = {.number = number,
                     .parent = begins ? kNoRecord : number_of[static_cast<size_t>(c.parent)],
                     .parts = c.parts,
-                    .salt = c.salt};
+                    .salt = c.salt,
+                    .pictures = c.pictures};
     std::ranges::copy(c.tokens, record_.head.tokens);
     for (int p = 0; p < sizes_.pools(); ++p) {
       if (PrefixCache::of_pool(c.parts, p) == 0) continue;
@@ -300,7 +301,7 @@ class Reader {
       const RecordHead& h = record.head;
       const int32_t parent = h.parent == kNoRecord ? PrefixCache::kNoParent : node_of[static_cast<size_t>(h.parent)];
       // What has no room is less recently used than what has, but its checksum counts.
-      const int32_t node = parent < 0 ? -1 : cache_.restore(chunks, parent, h.salt, h.tokens, h.parts);
+      const int32_t node = parent < 0 ? -1 : cache_.restore(chunks, parent, h.salt, h.pictures, h.tokens, h.parts);
       node_of[static_cast<size_t>(i)] = node;
       if (node < 0) {
         ++content.skipped;

@@ -4,9 +4,9 @@
 // Little-endian. A head of 128 bytes: magic, version, sizes, counts, the key under which salts are hashed, the number
 // of the engine's pools and the length of its fingerprint. For each pool 32 bytes: its kind, the size of its units, and
 // how many records have some. The fingerprint; a checksum of all this; then the records: number, parent, which parts of
-// the chunk there are (PrefixCache::Parts), the salt's hash, 64 tokens; of each pool that the parts name the units of a
-// chunk: four blocks, of which those that are not there are zero, or a state; a checksum. The file is exactly as long
-// as its head says.
+// the chunk there are (PrefixCache::Parts), the hashes of the salt and of the chunk's pictures, 64 tokens; of each pool
+// that the parts name the units of a chunk: four blocks, of which those that are not there are zero, or a state; a
+// checksum. The file is exactly as long as its head says.
 //
 // It holds prompts (as tokens and as what was computed of them), so only its owner can read it. Neither salts nor API
 // keys are in it, but who has the file can find out whether a guess of one is right. Checksums tell damage, not

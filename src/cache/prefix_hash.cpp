@@ -2,14 +2,18 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 namespace quire {
 
-Hash128 chained(const KeyedHash& hash, const Hash128& before, std::span<const TokenId> chunk) {
-  std::byte message[sizeof(Hash128) + kChunkTokens * sizeof(TokenId)];
+Hash128 chained(const KeyedHash& hash, const Hash128& before, std::span<const TokenId> chunk, const Hash128& pictures) {
+  std::byte message[2 * sizeof(Hash128) + kChunkTokens * sizeof(TokenId)];
   std::memcpy(message, &before, sizeof before);
   std::memcpy(message + sizeof before, chunk.data(), chunk.size_bytes());
-  return hash(message);
+  std::memcpy(message + sizeof before + chunk.size_bytes(), &pictures, sizeof pictures);
+  // A longer message than without any: the two have no hash in common.
+  const size_t length = sizeof message - (pictures == Hash128{} ? sizeof pictures : 0);
+  return hash(std::span(message, length));
 }
 
 int64_t PrefixHashes::common(const PrefixHashes& o) const {
@@ -30,14 +34,15 @@ PrefixHashes hash_prefixes(const KeyedHash& hash, std::string_view salt, std::sp
   return hash_prefixes(hash, hash(std::as_bytes(std::span(salt))), prompt);
 }
 
-PrefixHashes hash_prefixes(const KeyedHash& hash, const Hash128& salt, std::span<const TokenId> prompt) {
-  PrefixHashes h{.salt = salt};
+PrefixHashes hash_prefixes(const KeyedHash& hash, const Hash128& salt, std::span<const TokenId> prompt,
+                           std::vector<Hash128> pictures) {
+  PrefixHashes h{.salt = salt, .pictures = std::move(pictures)};
   const size_t chunks = prompt.size() / kChunkTokens;
   if (chunks == 0) return h;
   h.at.reserve(chunks);
   Hash128 last = salt;
   for (size_t i = 0; i < chunks; ++i)
-    h.at.push_back(last = chained(hash, last, prompt.subspan(i * kChunkTokens, kChunkTokens)));
+    h.at.push_back(last = chained(hash, last, prompt.subspan(i * kChunkTokens, kChunkTokens), h.pictures_in(i)));
   return h;
 }
 

@@ -192,7 +192,7 @@ Status collect(const ImatrixOptions& o) {
   QUIRE_TRY([[maybe_unused]] const PlannedOutput planned, PlannedOutput::create(o.output));
   std::shared_ptr<const LoadedModel> model;
   if (!o.model.model.empty()) {
-    QUIRE_TRY(model, load_model(o.model.model));
+    QUIRE_TRY(model, load_model(o.model.model, {.vision = false}));
   }
   quant::ImportanceTotals totals;
   QUIRE_CHECKED(merge_files(o, model.get(), totals));

@@ -27,10 +27,12 @@ void RunOptions::add(Flags& flags) {
   model.add(flags);
   compute.add(flags);
   flags.add("--mtp FILE", &mtp, kMtpFileHelp);
+  vision.add(flags);
   sampling.add(flags);
   flags.add("-p,--prompt,PROMPT", &prompt,
             "The user's message; with --raw, or where the model has no chat template, text to continue");
   flags.add("-f,--file FILE", &file, "Read the prompt from a file; - for standard input");
+  flags.add("--image FILE", &images, "A picture in front of the message: PNG, JPEG, WebP or GIF (repeatable)");
   flags.add("--tokens 1,2,3", &tokens,
             "Token ids to continue, instead of a text; -: from standard input, as `quire tokenize` prints them");
   flags.add("--chat", &chat, "Apply the model's chat template, which is the default where there is one");
@@ -65,6 +67,8 @@ Status RunOptions::check() const {
     return request_error("--raw leaves the chat template out, --chat and --system need it");
   if (!tokens.empty() && (chat || !system.empty()))
     return request_error("--tokens are continued as they are; --chat and --system take a text");
+  if (!images.empty() && (raw || !tokens.empty()))
+    return request_error("--image needs the chat template, which --raw and --tokens leave out");
   return {};
 }
 
@@ -82,6 +86,14 @@ Result<EngineOptions> RunOptions::engine_options() const {
   return e;
 }
 
+LoadOptions RunOptions::load_options(const RopeOverride& override) const {
+  return {.mtp = mtp,
+          .rope = override,
+          .mmproj = vision.mmproj,
+          .vision = vision.vision,
+          .max_image_pixels = vision.max_pixels};
+}
+
 Result<Request> RunOptions::request(std::vector<TokenId> prompt_tokens) const {
   Request r;
   r.prompt = std::move(prompt_tokens);
@@ -91,23 +103,6 @@ Result<Request> RunOptions::request(std::vector<TokenId> prompt_tokens) const {
   r.ignore_eos = ignore_eos;
   r.render_special = special;
   return r;
-}
-
-Result<std::vector<TokenId>> encode_chat(const LoadedModel& model, const nlohmann::ordered_json& messages, bool think) {
-  if (!model.tokenizer || model.tokenizer->chat_template().empty())
-    return request_error("this model file has no chat template; give a plain prompt without --chat");
-  QUIRE_TRY(const ChatTemplate chat, ChatTemplate::parse(model.tokenizer->chat_template()));
-  const Tokenizer& t = *model.tokenizer;
-  const nlohmann::ordered_json extra = {{"enable_thinking", think}};
-  TemplateOptions o;
-  o.add_generation_prompt = true;
-  if (t.bos()) o.bos_token = t.token_text(*t.bos());
-  if (t.eos()) o.eos_token = t.token_text(*t.eos());
-  o.extra = &extra;
-  const std::time_t now = std::time(nullptr);
-  localtime_r(&now, &o.now.emplace());
-  QUIRE_TRY(const RenderedPrompt prompt, chat.render(messages, nullptr, o));
-  return t.encode(prompt.text, {.add_special = false, .parse_special = true, .plain = prompt.foreign});
 }
 
 Output generate(Engine& engine, Request request, const std::function<void(const TokenEvent&)>& each) {
@@ -213,12 +208,17 @@ Result<std::string> read_prompt(const RunOptions& o, const LoadedModel& model, c
                    fmt::format("no text so long fits a context of {} tokens", context));
 }
 
-Result<std::vector<TokenId>> prompt_tokens(const RunOptions& o, const LoadedModel& model) {
+Result<ChatPrompt> prompt_of(const RunOptions& o, const LoadedModel& model) {
+  ChatPrompt prompt;
   if (o.tokens == "-") {
     QUIRE_TRY(const std::string list, read_prompt(o, model, "-"));
-    return parse_token_list(list);
+    QUIRE_TRY(prompt.tokens, parse_token_list(list));
+    return prompt;
   }
-  if (!o.tokens.empty()) return parse_tokens(o.tokens);
+  if (!o.tokens.empty()) {
+    QUIRE_TRY(prompt.tokens, parse_tokens(o.tokens));
+    return prompt;
+  }
   std::string text = o.prompt;
   if (o.prompt.empty()) {
     QUIRE_TRY(text, read_prompt(o, model, o.file.empty() ? "-" : o.file));
@@ -229,10 +229,13 @@ Result<std::vector<TokenId>> prompt_tokens(const RunOptions& o, const LoadedMode
     if (text.empty()) return request_error("the prompt is empty");
     nlohmann::ordered_json messages = nlohmann::ordered_json::array();
     if (!o.system.empty()) messages.push_back({{"role", "system"}, {"content", o.system}});
-    messages.push_back({{"role", "user"}, {"content", text}});
+    QUIRE_TRY(const std::vector<server::PicturePtr> pictures, read_pictures(o.images));
+    messages.push_back({{"role", "user"}, {"content", content_of(pictures, text)}});
     return encode_chat(model, messages, o.think);
   }
-  return model.tokenizer->encode(text, {.add_special = true, .parse_special = true});
+  if (!o.images.empty()) return request_error("--image: this model file has no chat template");
+  prompt.tokens = model.tokenizer->encode(text, {.add_special = true, .parse_special = true});
+  return prompt;
 }
 
 // After Ctrl-C the step under way is waited for, but not longer than a person would.
@@ -285,12 +288,13 @@ Status run(RunOptions& o) {
   QUIRE_CHECKED(o.check());
   QUIRE_TRY(EngineOptions options, o.engine_options());
   QUIRE_TRY(const RopeOverride rope, o.rope.parsed());
-  QUIRE_TRY(const std::shared_ptr<const LoadedModel> model, load_model(o.model.model, o.mtp, rope));
+  QUIRE_TRY(const std::shared_ptr<const LoadedModel> model, load_model(o.model.model, o.load_options(rope)));
   const bool converse = o.prompt.empty() && o.file.empty() && o.tokens.empty() && !o.json && isatty(0) != 0;
   QUIRE_CHECKED(take_sampling(o, *model, converse).context(o.model.model));
   if (converse) return chat_at_terminal(o, model, std::move(options));
-  QUIRE_TRY(std::vector<TokenId> tokens, prompt_tokens(o, *model));
-  QUIRE_TRY(Request request, o.request(std::move(tokens)));
+  QUIRE_TRY(ChatPrompt prompt, prompt_of(o, *model));
+  QUIRE_TRY(Request request, o.request(std::move(prompt.tokens)));
+  QUIRE_TRY(request.images, PictureDecoder(*model).decode(prompt.pictures));
   const bool logprobs = request.sampling.logprobs >= 0;
   QUIRE_TRY(const std::unique_ptr<Engine> engine, Engine::create(model, std::move(options)));
   const CancelKey cancel_key;

@@ -3,6 +3,7 @@
 
 #include <nlohmann/json_fwd.hpp>
 
+#include "cli/chat/chat_prompt.h"
 #include "command/options.h"
 #include "core/signals.h"
 #include "engine/engine.h"
@@ -15,6 +16,8 @@ struct RunOptions {
   ComputeOptions compute;
   SamplingOptions sampling;
   RopeFlags rope;
+  VisionFlags vision;
+  std::vector<std::string> images;  // files that the message begins with
   std::string prompt, file, tokens, system, dump_layers;
   std::vector<std::string> stop;
   bool chat = false, raw = false, think = false, ignore_eos = false, special = false, json = false, quiet = false;
@@ -29,6 +32,7 @@ struct RunOptions {
   void add(Flags& flags);
   Status check() const;
   Result<EngineOptions> engine_options() const;
+  LoadOptions load_options(const RopeOverride& override) const;
   Result<Request> request(std::vector<TokenId> prompt_tokens) const;
 };
 
@@ -62,9 +66,6 @@ class CancelKey : public SignalNotes {
 
 // Runs one request to its end, or until CancelKey cancels it or nobody reads standard output any more.
 Output generate(Engine& engine, Request request, const std::function<void(const TokenEvent&)>& each);
-
-// Messages through the model's chat template to tokens.
-Result<std::vector<TokenId>> encode_chat(const LoadedModel& model, const nlohmann::ordered_json& messages, bool think);
 
 // How a chat with the model is sampled where the command line says nothing: as its file recommends, or else as the
 // makers of its family publish, with thinking and without.

@@ -12,6 +12,7 @@ constexpr std::string_view kModelCommands =
 // Those of them that take positions from the file alone, that can choose the type of their KV cache, and that can draft
 // tokens or not.
 constexpr std::string_view kFixedRopeCommands = "compare eval bench bench-batch profile imatrix snapshot",
+                           kTextCommands = kFixedRopeCommands,
                            kKvCacheCommands = "run serve perplexity compare eval bench bench-batch profile snapshot",
                            kDraftingCommands = "run serve bench bench-batch profile",
                            kOtherCommands = "perplexity compare eval imatrix snapshot";
@@ -56,8 +57,9 @@ constexpr ForeignOption kOptions[] = {
     {kModelCommands, kLlama, "--lora", "there are no adapters; merge them into the model before quire convert"},
     {kModelCommands, kVllm, "--enable-lora --lora-modules",
      "there are no adapters; merge them into the model before quire convert"},
-    {kModelCommands, kLlama, "-mm --mmproj", "models read and write text only"},
-    {kModelCommands, kVllm, "--limit-mm-per-prompt", "models read and write text only; leave it out"},
+    {kTextCommands, kLlama, "-mm --mmproj", "it works with texts alone; run and serve take pictures"},
+    {kModelCommands, kVllm, "--limit-mm-per-prompt",
+     "a server's file of limits says how many pictures a request may have; leave it out"},
     {kDraftingCommands, kLlama, "-md --model-draft",
      "no second model drafts; the model's own block and the text so far do (--speculative)"},
     {kDraftingCommands, kLlama, "--draft --draft-max", "--speculative-tokens says how many tokens are drafted at most"},

@@ -159,6 +159,16 @@ void SamplingOptions::take_defaults(const SamplingDefaults& recommended) {
   });
 }
 
+void VisionFlags::add(Flags& flags) {
+  flags.add("-mm,--mmproj FILE", &mmproj,
+            "GGUF file with the model's vision tower, which makes it take pictures (default: the mmproj file beside "
+            "the model, or what its folder has)");
+  flags.add("!--no-mmproj", &vision, "Text only, whatever there is");
+  flags.add("--image-max-pixels", &max_pixels, at_least(1),
+            "Pixels of a picture: larger ones are made smaller before the model sees them. 1024 are a token with most "
+            "models");
+}
+
 void RopeFlags::add(Flags& flags) {
   flags.add(
       "--rope-scaling none|linear|yarn", chosen_text(&rope.scaling, {{"none"}, {"linear"}, {"yarn"}}),

@@ -9,6 +9,7 @@
 #include "command/card_costs.h"
 #include "command/flags.h"
 #include "command/speculative_flags.h"
+#include "engine/loaded_vision.h"
 #include "engine/options.h"
 #include "engine/rope_override.h"
 #include "engine/sampling_defaults.h"
@@ -119,6 +120,15 @@ struct RopeFlags {
   void add(Flags& flags);
   // What was given, checked.
   Result<RopeOverride> parsed() const;
+};
+
+// --mmproj and what else is about pictures.
+struct VisionFlags {
+  std::string mmproj;
+  bool vision = true;
+  int64_t max_pixels = kUsualMaxImagePixels;
+
+  void add(Flags& flags);
 };
 
 }  // namespace quire::cli

@@ -45,6 +45,7 @@ void ServeFlags::add_model(Flags& flags) {
             "threads each. A request goes where most of its prompt is in the prefix cache. No text depends on it");
   flags.add("--gpus LIST", &gpus, "An engine on each of these GPUs: 0,2,3");
   flags.add("--mtp FILE", &o.mtp, kMtpFileHelp);
+  vision.add(flags);
   EngineOptions& e = o.engine;
   flags
       .add("-a,--served-model-name,--alias NAME", &o.names,
@@ -221,6 +222,9 @@ Result<server::ServeOptions> ServeFlags::parsed() const {
   QUIRE_TRY(s.gpus, engines_on());
   QUIRE_CHECKED(compute.apply(s.engine));
   QUIRE_TRY(s.rope, rope.parsed());
+  s.mmproj = vision.mmproj;
+  s.vision = vision.vision;
+  s.max_image_pixels = vision.max_pixels;
   s.grammars.program = "/proc/self/exe";
   const auto bytes = [](double gib) { return static_cast<int64_t>(gib * (1 << 30)); };
   s.engine.swap_bytes = bytes(swap_space);

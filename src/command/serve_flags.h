@@ -16,6 +16,7 @@ struct ServeFlags {
   ModelOptions model;
   ComputeOptions compute;
   RopeFlags rope;
+  VisionFlags vision;
   server::ServeOptions o;
   double request_timeout = 600, drain_timeout = 30, responses_time = 3600, swap_space = 4, host_cache = 0,
          prefix_file_size = 8;

@@ -39,7 +39,13 @@ Result<MemoryOfEngine> memory_for(const std::shared_ptr<const LoadedModel>& mode
     const int64_t copies = RepackedWeights::bytes_for(model->model->matrices());
     if (copies <= host / 2) host -= copies;
   }
-  return MemoryOfEngine{.memory = {.host = host / options.host_parts}};
+  host /= options.host_parts;
+  EncoderRoom encoder;
+  if (model->vision) {
+    encoder = encoder_room(model->vision->tower->config(), model->vision->spec);
+    host = std::max<int64_t>(0, host - EncoderMemory(model->vision->tower->config(), encoder).bytes());
+  }
+  return MemoryOfEngine{.memory = {.host = host, .encoder = encoder}};
 }
 
 Result<std::unique_ptr<ComputeDevice>> make_device(const std::shared_ptr<const LoadedModel>& model,

@@ -9,6 +9,7 @@
 
 #include "cache/prefix_file.h"
 #include "cache/storage.h"
+#include "engine/encoder_batch.h"
 #include "engine/loaded_model.h"
 #include "engine/plan.h"
 #include "model/step.h"
@@ -57,8 +58,9 @@ class Backend : public CacheMemory {
   virtual std::byte* staging(int buffer) = 0;
   // Enqueues the step that lies in a buffer: moves to the host and back, copies, the tokens to be noted, the pass, and
   // the sampling, in this order; a step without rows ends before the pass. Steps are computed one after the other, in
-  // this order. The values are checked here (a mistake is fatal).
-  virtual void submit(int buffer, const StepShape& shape) = 0;
+  // this order. The values are checked here (a mistake is fatal). `encode`, if it has a batch, is computed before: its
+  // rows are there for this step, if it is the batch's last slice.
+  virtual void submit(int buffer, const StepShape& shape, const EncoderSlice& encode = {}) = 0;
   // To be called once where a submitted step has masks, which are in the staging memory now: nothing samples before. No
   // other step is submitted in between, but steps before it may be waited for. Returns whether the device had computed
   // everything else by then, and waited.

@@ -53,6 +53,8 @@ class ComputeDevice {
  public:
   // Enqueues or computes a step of this shape, or a part of it: the backend's, called by the device.
   using Compute = std::function<void(const OpContext& ctx, const StepShape& shape, StepPart part)>;
+  // Enqueues or computes what is no step.
+  using Call = std::function<void(const OpContext& ctx)>;
   // A place in the queue that can be waited for. They are numbered, and used again.
   using Fence = int;
   static constexpr int kFences = 8;
@@ -74,12 +76,15 @@ class ComputeDevice {
   // Brings the weights to where steps read them. Caches will take `beside` bytes.
   virtual Status place(int64_t beside) = 0;
   virtual StepDecoders decoders() const = 0;
+  // The vision tower, where the model has one and this device computes it; else null.
+  virtual const VisionTower* tower() const { return nullptr; }
   virtual int64_t weight_bytes() const = 0;  // of copies: what was mapped is none
   virtual ForwardOptions forward_options(bool dry) const = 0;
 
   // How much scratch memory a step takes, found by a pass that computes nothing. On a device that is the host's, its
   // arrays have been filled.
   virtual Result<int64_t> measure(const StepShape& shape) = 0;
+  virtual Result<int64_t> measure(const Call& work) = 0;  // the same
   // An error if so much scratch memory cannot be had.
   virtual Status check_scratch(const StepCapacity&, int64_t /*bytes*/) const { return {}; }
   virtual void set_scratch(std::span<std::byte> memory) = 0;
@@ -101,6 +106,7 @@ class ComputeDevice {
   virtual void move(std::span<const DeviceMove> moves, std::optional<Fence> before) = 0;
   // `padded`: the step with the padding of pad_step(), where it may be one that was captured (replayable()).
   virtual void run(const StepShape& shape, const StepShape& padded, StepPart part) = 0;
+  virtual void call(const Call& work) = 0;  // it must last until it is carried out
   virtual void mark(Fence fence) = 0;
   // Whether steps of generated tokens are rounded up to few sizes, because those are captured.
   virtual bool replays() const { return false; }

@@ -96,9 +96,13 @@ OpContext CpuDevice::context(Workspace& workspace) {
 }
 
 Result<int64_t> CpuDevice::measure(const StepShape& shape) {
+  return measure([&](const OpContext& ctx) { compute()(ctx, shape, StepPart::kAll); });
+}
+
+Result<int64_t> CpuDevice::measure(const Call& work) {
   Workspace all;
   pool_.set_dry(true);
-  compute()(context(all), shape, StepPart::kAll);
+  work(context(all));
   pool_.set_dry(false);
   return all.high_water();
 }
@@ -183,6 +187,7 @@ void CpuDevice::carry_out(const Work& work) {
       },
       [this](const Run& r) { compute()(context(*workspace_), r.shape, r.part); },
       [](Fence) {},
+      [this](const Call* call) { (*call)(context(*workspace_)); },
   };
   enter();
   std::visit(carry, work);

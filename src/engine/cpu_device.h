@@ -26,15 +26,18 @@ class CpuDevice : public ComputeDevice {
   int64_t resident_bytes(const DeviceMemory& memory) const override;
   Status place(int64_t beside) override;
   StepDecoders decoders() const override;
+  const VisionTower* tower() const override { return model_->vision ? model_->vision->tower.get() : nullptr; }
   int64_t weight_bytes() const override { return repacked_ ? repacked_->bytes() : 0; }
   ForwardOptions forward_options(bool dry) const override;
   Result<int64_t> measure(const StepShape& shape) override;
+  Result<int64_t> measure(const Call& work) override;
   Status check_scratch(const StepCapacity& capacity, int64_t bytes) const override;
   void set_scratch(std::span<std::byte> memory) override { workspace_ = Workspace::over(memory); }
   std::string start(const StepCapacity& capacity) override;
   void copy(std::byte* to, const std::byte* from, int64_t bytes, std::string_view what) override;
   void move(std::span<const DeviceMove> moves, std::optional<Fence> before) override;
   void run(const StepShape& shape, const StepShape& padded, StepPart part) override;
+  void call(const Call& work) override { enqueue(&work); }
   void mark(Fence fence) override;
   Status wait(Fence fence, std::string_view what) override;
   Result<double> seconds(Fence begin, Fence end) override;
@@ -60,7 +63,7 @@ class CpuDevice : public ComputeDevice {
     StepPart part;
   };
   using Moves = std::span<const DeviceMove>;
-  using Work = std::variant<Copy, Moves, Run, Fence>;
+  using Work = std::variant<Copy, Moves, Run, Fence, const Call*>;
   // How often a fence was enqueued and passed, and when it last was.
   struct Mark {
     int64_t enqueued = 0, passed = 0;
@@ -84,7 +87,7 @@ class CpuDevice : public ComputeDevice {
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   // A ring: what two steps are made of is far less.
-  std::array<Work, 64> queue_;
+  std::array<Work, 128> queue_;
   size_t first_ = 0, queued_ = 0;  // the first one is being carried out
   std::array<Mark, kFences> marks_;
   bool stopping_ = false;

@@ -53,14 +53,21 @@ Result<DeviceMemory> CudaDevice::allocate(Where where, int64_t bytes, std::strin
 
 Status CudaDevice::place(int64_t) {
   QUIRE_TRY(weights_, model_->on_gpu(plan_.threads, plan_.mtp));
+  if (plan_.encoder.any()) {
+    QUIRE_TRY(tower_, model_->tower_on_gpu(plan_.threads));
+  }
   return {};
 }
 
 // Operators take scratch memory from a range of the host's addresses, which nobody touches.
 Result<int64_t> CudaDevice::measure(const StepShape& shape) {
+  return measure([&](const OpContext& ctx) { compute()(ctx, shape, StepPart::kAll); });
+}
+
+Result<int64_t> CudaDevice::measure(const Call& work) {
   Workspace all;
   context_.dry = true;
-  enqueue(shape, all, StepPart::kAll);
+  enqueue(work, all);
   context_.dry = false;
   QUIRE_CHECKED(enqueued());
   return all.high_water() + (int64_t{1} << 20);
@@ -86,7 +93,7 @@ Status CudaDevice::rehearse(std::span<const StepShape> steps) {
 }
 
 Result<DeviceRoom> CudaDevice::room(const StepCapacity& capacity) {
-  QUIRE_TRY(const GpuMemory m, gpu_memory(weights_->bytes()));
+  QUIRE_TRY(const GpuMemory m, gpu_memory(weight_bytes()));
   const auto cap = static_cast<int64_t>(static_cast<double>(m.total) * plan_.gpu_memory_utilization);
   const int64_t graphs = CudaGraphs::estimated_bytes(graphs_of(capacity, plan_), graph_kernels_);
   return DeviceRoom{.memory = m, .bytes = cap - m.used - graphs};
@@ -161,18 +168,27 @@ Status CudaDevice::launch(const StepShape& shape, StepPart part) {
   return enqueued();
 }
 
+void CudaDevice::call(const Call& work) {
+  use_gpu();
+  enqueue(work, *workspace_);
+  log_.forget();
+}
+
 void CudaDevice::enqueue(const StepShape& shape, Workspace& workspace, StepPart part, bool only_chooses) {
-  context_.weights.begin_step(context_.dry);
   context_.states_at_rest = shape.slot_copies == 0;
-  compute()({.pool = pool_,
-             .workspace = workspace,
-             .machine = machine_,
-             .choice = &plan_.kernels,
-             .forced = context_.dry || only_chooses ? nullptr : &forced_,
-             .launches = context_.dry ? nullptr : log_.observer(),
-             .only_chooses = only_chooses,
-             .gpu = &context_},
-            shape, part);
+  enqueue([&](const OpContext& ctx) { compute()(ctx, shape, part); }, workspace, only_chooses);
+}
+
+void CudaDevice::enqueue(const Call& work, Workspace& workspace, bool only_chooses) {
+  context_.weights.begin_step(context_.dry);
+  work({.pool = pool_,
+        .workspace = workspace,
+        .machine = machine_,
+        .choice = &plan_.kernels,
+        .forced = context_.dry || only_chooses ? nullptr : &forced_,
+        .launches = context_.dry ? nullptr : log_.observer(),
+        .only_chooses = only_chooses,
+        .gpu = &context_});
 }
 
 Status CudaDevice::wait(Fence fence, std::string_view what) {

@@ -33,9 +33,11 @@ class CudaDevice final : public ComputeDevice {
   Result<DeviceMemory> allocate(Where where, int64_t bytes, std::string_view what) override;
   Status place(int64_t beside) override;
   StepDecoders decoders() const override { return {weights_->decoder(), weights_->mtp()}; }
-  int64_t weight_bytes() const override { return weights_->bytes(); }
+  const VisionTower* tower() const override { return tower_ != nullptr ? &tower_->tower() : nullptr; }
+  int64_t weight_bytes() const override { return weights_->bytes() + (tower_ != nullptr ? tower_->bytes() : 0); }
   ForwardOptions forward_options(bool) const override { return {}; }
   Result<int64_t> measure(const StepShape& shape) override;
+  Result<int64_t> measure(const Call& work) override;
   void set_scratch(std::span<std::byte> memory) override { workspace_ = Workspace::over(memory); }
   int64_t overhead_bytes(const StepCapacity& capacity) const override;
   Status rehearse(std::span<const StepShape> steps) override;
@@ -44,6 +46,7 @@ class CudaDevice final : public ComputeDevice {
   void copy(std::byte* to, const std::byte* from, int64_t bytes, std::string_view what) override;
   void move(std::span<const DeviceMove> moves, std::optional<Fence> before) override;
   void run(const StepShape& shape, const StepShape& padded, StepPart part) override;
+  void call(const Call& work) override;
   void mark(Fence fence) override;
   bool replays() const override { return plan_.graphs; }
   Status enqueued() override { return std::exchange(context_.status, Status{}); }
@@ -65,6 +68,7 @@ class CudaDevice final : public ComputeDevice {
   Status capture(const GraphSize& size);
   Status launch(const StepShape& shape, StepPart part = StepPart::kAll);
   void enqueue(const StepShape& shape, Workspace& workspace, StepPart part, bool only_chooses = false);
+  void enqueue(const Call& work, Workspace& workspace, bool only_chooses = false);
 
   std::shared_ptr<const LoadedModel> model_;
   EnginePlan plan_;
@@ -72,6 +76,7 @@ class CudaDevice final : public ComputeDevice {
   ForcedCounts forced_;
   ThreadPool pool_;  // operators expect one
   std::shared_ptr<const CudaWeights> weights_;
+  std::shared_ptr<const CudaTower> tower_;  // null: no images are taken
   cuda::Context context_;
   std::optional<Workspace> workspace_;
   StepCapacity capacity_;      // of steps that are replayed

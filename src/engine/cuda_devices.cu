@@ -88,21 +88,41 @@ Status choose_gpu(const LoadedModel& model, int gpu, KvCacheType kv_cache) {
   return check_gpu_kernels(model.model->decoder(), machine, kv_cache).context("this GPU cannot compute the model");
 }
 
+// The model's vision tower, where it has one and the GPU computes it.
+Result<std::shared_ptr<const CudaTower>> place_tower(const LoadedModel& model, int threads) {
+  std::shared_ptr<const CudaTower> tower;
+  if (!model.vision) return tower;
+  QUIRE_TRY(const Machine machine, gpu_machine());
+  if (const Status usable = check_gpu_kernels(*model.vision->tower, machine); usable.ok()) {
+    QUIRE_TRY(tower, model.tower_on_gpu(threads));
+  } else {
+    log_warning(fmt::format("images are not taken: {}", usable.error().message));
+  }
+  return tower;
+}
+
 Result<MemoryOfEngine> place_on_gpu(const std::shared_ptr<const LoadedModel>& model, const EngineOptions& options,
                                     bool mtp) {
   QUIRE_CHECKED(choose_gpu(*model, options.gpu, options.kv_cache));
   QUIRE_CHECKED(check_gpu_options(options));
   const auto begin = std::chrono::steady_clock::now();
   QUIRE_TRY(const std::shared_ptr<const CudaWeights> weights, model->on_gpu(options.threads, mtp));
+  QUIRE_TRY(const std::shared_ptr<const CudaTower> tower, place_tower(*model, options.threads));
+  const int64_t bytes = weights->bytes() + (tower != nullptr ? tower->bytes() : 0);
   log_info(fmt::format("cuda: weights {:.2f} s ({:.1f} GiB)",
                        std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count(),
-                       static_cast<double>(weights->bytes()) / (1 << 30)));
-  QUIRE_TRY(const GpuMemory memory, gpu_memory(weights->bytes()));
-  const auto step_bytes = [model, weights](const EnginePlan& plan) -> Result<int64_t> {
+                       static_cast<double>(bytes) / (1 << 30)));
+  QUIRE_TRY(const GpuMemory memory, gpu_memory(bytes));
+  const auto step_bytes = [model, weights, tower](const EnginePlan& plan) -> Result<int64_t> {
     QUIRE_TRY(std::unique_ptr<ComputeDevice> device, make_cuda_device(model, plan));
     return StepBackend::step_bytes(model, plan, std::move(device));
   };
-  return MemoryOfEngine{.memory = {.gpu = memory, .step_bytes = step_bytes}, .placed = weights};
+  MemoryOfEngine has;
+  has.memory.gpu = memory;
+  if (tower != nullptr) has.memory.encoder = encoder_room(tower->tower().config(), model->vision->spec);
+  has.memory.step_bytes = step_bytes;
+  has.placed = std::make_shared<const std::pair<decltype(weights), decltype(tower)>>(weights, tower);
+  return has;
 }
 
 Result<std::vector<GpuInfo>> list_gpus() {

@@ -277,7 +277,34 @@ class Loaded final : public CudaWeights {
   int64_t bytes_ = 0;
 };
 
+class PlacedTower final : public CudaTower {
+ public:
+  const VisionTower& tower() const override { return *tower_; }
+  int64_t bytes() const override { return bytes_; }
+
+  Status place(const VisionTower& mapped, int threads) {
+    Ring ring(threads);
+    QUIRE_CHECKED(ring.create());
+    Placer placer(ring, memory_);
+    tower_ = mapped.placed(placer);
+    if (!placer.status().ok()) return placer.status();
+    bytes_ = placer.bytes();
+    return ring.finish();
+  }
+
+ private:
+  std::vector<Memory> memory_;
+  std::unique_ptr<const VisionTower> tower_;
+  int64_t bytes_ = 0;
+};
+
 }  // namespace
+
+Result<std::unique_ptr<const CudaTower>> place_on_gpu(const VisionTower& mapped, int threads) {
+  auto placed = std::make_unique<PlacedTower>();
+  QUIRE_CHECKED(placed->place(mapped, threads));
+  return std::unique_ptr<const CudaTower>(std::move(placed));
+}
 
 Result<std::shared_ptr<const CudaWeights>> LoadedModel::on_gpu(int threads, bool with_mtp) const {
   const MtpBlock* block = nullptr;
@@ -292,6 +319,16 @@ Result<std::shared_ptr<const CudaWeights>> LoadedModel::on_gpu(int threads, bool
   QUIRE_CHECKED(loaded->place(model->decoder(), block, threads));
   on_gpu_[{gpu, with_mtp}] = loaded;
   return std::shared_ptr<const CudaWeights>(std::move(loaded));
+}
+
+Result<std::shared_ptr<const CudaTower>> LoadedModel::tower_on_gpu(int threads) const {
+  const std::lock_guard lock(copies_mutex_);
+  int gpu = 0;
+  QUIRE_CHECKED(cuda::check(cudaGetDevice(&gpu), "asking for the current GPU"));
+  if (auto made = tower_on_gpu_[gpu].lock()) return made;
+  QUIRE_TRY(std::shared_ptr<const CudaTower> placed, place_on_gpu(*vision->tower, threads));
+  tower_on_gpu_[gpu] = placed;
+  return placed;
 }
 
 }  // namespace quire

@@ -4,6 +4,7 @@
 #include <memory>
 
 #include "model/decoder.h"
+#include "vision/tower.h"
 
 namespace quire {
 
@@ -17,5 +18,15 @@ class CudaWeights {
   virtual const Decoder* mtp() const = 0;  // the block for multi-token prediction; null: it was not asked for
   virtual int64_t bytes() const = 0;       // of the device's memory
 };
+
+// A vision tower with its weights on the current GPU, brought there in the same way.
+class CudaTower {
+ public:
+  virtual ~CudaTower() = default;
+  virtual const VisionTower& tower() const = 0;
+  virtual int64_t bytes() const = 0;  // of the device's memory
+};
+// threads: that read the file; 0: all CPUs, as far as more of them help.
+Result<std::unique_ptr<const CudaTower>> place_on_gpu(const VisionTower& mapped, int threads);
 
 }  // namespace quire

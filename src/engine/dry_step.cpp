@@ -83,4 +83,20 @@ Status check_gpu_kernels(const Decoder& decoder, const Machine& machine, KvCache
   return refusal.status();
 }
 
+Status check_gpu_kernels(const VisionTower& tower, const Machine& machine) {
+  const VisionConfig& c = tower.config();
+  const ImageGrid grid{1, c.fixed_size() ? c.side() : c.merge, c.fixed_size() ? c.side() : c.merge};
+  QUIRE_TRY(const VisionBatch batch, VisionBatch::make(c, {&grid, 1}));
+  const VisionArrays arrays = batch.arrays();
+  FirstRefusal refusal;
+  ThreadPool pool(1);
+  Workspace workspace;
+  const OpContext ctx{
+      .pool = pool, .workspace = workspace, .machine = machine, .launches = &refusal, .only_chooses = true};
+  const auto matrix = [](int64_t rows, int64_t width) { return make_tensor(nowhere(), DType::kF32, {rows, width}); };
+  placed_in_thought(tower)->forward_slice(ctx, {0, c.blocks}, matrix(arrays.patches, c.patch_width()), arrays,
+                                          matrix(arrays.patches, c.width), matrix(arrays.tokens, c.out_width));
+  return refusal.status();
+}
+
 }  // namespace quire

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "model/decoder.h"
+#include "vision/tower.h"
 
 namespace quire {
 
@@ -23,5 +24,7 @@ void dry_step(const Decoder& decoder, const Machine& machine, const DryStep& ste
 // Fault::kRequest where no kernel of a GPU takes some call of this model: operator, types and shapes, and what kernels
 // there are. Needs no GPU, and no memory for the weights.
 Status check_gpu_kernels(const Decoder& decoder, const Machine& machine, KvCacheType kv_cache);
+// The same of a vision tower.
+Status check_gpu_kernels(const VisionTower& tower, const Machine& machine);
 
 }  // namespace quire

@@ -125,11 +125,13 @@ Engine::Engine(std::shared_ptr<const LoadedModel> model, EnginePlan plan, std::u
       waiting_(plan_),
       running_(backend_->layout().capacity().batch_slots),
       speculator_(plan_, *model_),
+      encoder_(model_->vision ? model_->vision->tower.get() : nullptr, plan_, model_->model->config().layers),
       masks_(*backend_, [this] { inbox_.wake(); }),
       committer_(*model_, delivery_, speculator_, masks_, counters_, waiting_) {
   fingerprint_ = fmt::format("quire-{}.{}/{}/{}/{:016x}", QUIRE_VERSION, kNumericsVersion, backend_->numerics(),
                              plan_.for_latency() ? "latency" : "throughput", model_->identity());
   const CacheShape cache = plan_.cache_shape(model_->model->config());
+  if (plan_.encoder.any()) fingerprint_ += fmt::format("/vision-{:016x}", model_->vision->identity);
   if (cache.kv_dtype != cache.activation_dtype)
     fingerprint_ += fmt::format("/kv-{}", cache.kv_dtype == DType::kF8E4M3 ? "fp8" : dtype_name(cache.kv_dtype));
   snapshot_.running.reserve(static_cast<size_t>(plan_.max_sequences));
@@ -233,6 +235,7 @@ void Engine::fail_running(const Error& error) {
   const TokenEvent::Ended failed{.finish = FinishReason::kError, .error = error};
   for (const auto& s : running_.all())
     if (!s->finished()) committer_.finish(*s, failed);
+  encoder_.forget();
   // Those in flight began with what the failed step left: nobody wants their results.
   while (!in_flight_.empty()) {
     write_masks_that_wait();

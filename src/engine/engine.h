@@ -18,6 +18,7 @@
 #include "engine/cache_manager.h"
 #include "engine/committer.h"
 #include "engine/delivery.h"
+#include "engine/encoder.h"
 #include "engine/engine_counters.h"
 #include "engine/inbox.h"
 #include "engine/plan.h"
@@ -128,6 +129,7 @@ class Engine {
   void retire();
 
   void take_snapshot();
+  void choose_pictures();
   void admit_planned();
   void note_admission();
   void add_rows(const Work& work, bool decode, StepInFlight& step);
@@ -162,10 +164,13 @@ class Engine {
   WaitingRequests waiting_;
   RunningSet running_;
   Speculator speculator_;
+  Encoder encoder_;
 
   // Of the step that is planned.
   SchedulerState snapshot_;
   StepPlan step_plan_;
+  EncoderSlice slice_;                // what it encodes
+  std::vector<Encoder::Need> needs_;  // who needs pictures
   StepRecord record_;
 
   int64_t planned_steps_ = 0;

@@ -24,6 +24,7 @@ void Engine::take_snapshot() {
                                  .held = s->memory.blocks_held(),
                                  .swapped = static_cast<int32_t>(s->memory.swapped.size()),
                                  .cut = cache_.next_cut(*s),
+                                 .ready = encoder_.ready(*s, s->planned),
                                  .finished = s->finished(),
                                  .skipped_steps = s->skipped_steps,
                                  .drafts = s->drafts.count,
@@ -40,7 +41,7 @@ void Engine::take_snapshot() {
   if (snapshot_.host_blocks > 0 && snapshot_.available_blocks < most)
     for (size_t i = 0; i < snapshot_.running.size(); ++i)
       snapshot_.running[i].exclusive = cache_.exclusive_blocks(*running_.all()[i]);
-  waiting_.look(running_, cache_, planned_steps_, snapshot_, record_);
+  waiting_.look(running_, cache_, encoder_, planned_steps_, snapshot_, record_);
   // Others that begin alike may be asked by now to save their states where these part.
   if (waiting_.looked_at() == 0) return;
   for (size_t i = 0; i < snapshot_.running.size(); ++i) snapshot_.running[i].cut = cache_.next_cut(*running_.all()[i]);
@@ -64,13 +65,27 @@ void Engine::note_admission() {
   record_.deferred[static_cast<size_t>(kWhy[static_cast<size_t>(step_plan_.stop)])] += rest;
 }
 
+// Who waits for pictures is known once all were looked at.
+void Engine::choose_pictures() {
+  if (!plan_.encoder.any() || encoder_.busy()) return;
+  needs_.clear();
+  for (const auto& s : running_.all())
+    if (!s->finished()) needs_.push_back({s.get(), s->planned});
+  for (const Sequence* const s : waiting_.candidates()) needs_.push_back({s, s->prefix.match.usable});
+  encoder_.choose(needs_);
+}
+
 bool Engine::schedule() {
   record_ = {};
+  slice_ = encoder_.advance();
   speculator_.offer(running_);
   masks_.start_slow(running_);
   take_snapshot();
+  choose_pictures();
+  if (slice_.batch == nullptr) slice_ = encoder_.advance();
+  const int32_t least = std::max(kChunkTokens, plan_.max_sequences);
   plan_step(snapshot_,
-            {.max_batch_tokens = plan_.max_batch_tokens,
+            {.max_batch_tokens = std::max(least, plan_.max_batch_tokens - encoder_.rows_taken(slice_)),
              .max_sequences = plan_.max_sequences,
              .max_swaps = plan_.most_swaps(),
              .max_sampled_rows = plan_.sampled_rows(),
@@ -79,7 +94,7 @@ bool Engine::schedule() {
              .first_token_threshold = plan_.first_token_threshold,
              .most_skipped = kMostSkipped},
             step_plan_);
-  if (step_plan_.empty()) return false;
+  if (step_plan_.empty() && slice_.batch == nullptr) return false;
   ++planned_steps_;
   admit_planned();
   note_admission();

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "engine/engine.h"
+#include "engine/picture_keys.h"
 
 namespace quire {
 namespace {
@@ -15,6 +16,31 @@ void ignore_generation(Request& r) {
   r.stop_tokens.clear();
   r.prompt_logprobs = -1;
   r.constraint = nullptr;
+}
+
+// Pictures one after the other, each with the tokens that stand for it and with as many patches as these.
+Status check_images(const PromptImages& images, const Request& r, const LoadedModel& model, const EncoderRoom& room) {
+  if (images.empty()) return {};
+  if (!room.any()) return request_error("this engine takes no images");
+  const LoadedVision& vision = *model.vision;
+  const VisionConfig& c = vision.tower->config();
+  int64_t last = 0;
+  for (size_t i = 0; i < images.size(); ++i) {
+    const PromptImage& image = images[i];
+    const auto wrong = [&](std::string_view what) { return request_error("image {}: {}", i, what); };
+    if (image.rows < 1 || image.columns < 1 || image.position < last || image.end() > std::ssize(r.prompt))
+      return wrong("its tokens lie outside of the prompt, or in another one");
+    for (int64_t at = image.position; at < image.end(); ++at)
+      if (r.prompt[static_cast<size_t>(at)] != vision.token) return wrong("other tokens stand in its place");
+    last = image.end();
+    if (image.patches == nullptr || image.patches->plan.rows != image.rows * c.merge ||
+        image.patches->plan.columns != image.columns * c.merge || image.patches->length != c.patch_width())
+      return wrong("it has no such patches");
+    if (image.patches->count() > room.patches || image.tokens() > room.tokens)
+      return request_error("image {}: {} patches are more than the {} of the largest picture", i,
+                           image.patches->count(), room.patches);
+  }
+  return {};
 }
 
 // The tokens that end a generation of this request, in increasing order.
@@ -60,6 +86,7 @@ Status Engine::validate(const Request& r) const {
   for (size_t i = 0; i < r.prompt.size(); ++i)
     if (r.prompt[i] < 0 || r.prompt[i] >= vocab)
       return request_error("prompt token {} is {}: the vocabulary has {} tokens", i, r.prompt[i], vocab);
+  if (r.images != nullptr) QUIRE_CHECKED(check_images(*r.images, r, *model_, plan_.encoder));
   if (r.embed) {
     if (prompt <= plan_.context) return {};
     return request_error("the prompt has {} tokens, but the context holds {}", prompt, plan_.context);
@@ -135,9 +162,14 @@ Result<std::unique_ptr<Sequence>> Engine::prepare(Submission submission) const {
     s->results.logprobs = std::make_shared<PromptLogprobs>();
     s->results.logprobs->tops = static_cast<size_t>(request.prompt_logprobs);
   }
+  const PromptImages none;
+  const PromptImages& images = request.images != nullptr ? *request.images : none;
+  s->pictures = picture_keys(salt_hash_, request.cache_salt, images);
   if (cache_.prefix_cache() != nullptr) {
-    s->prefix.hashes =
-        hash_prefixes(prefix_hash_, salt_hash_(std::as_bytes(std::span(request.cache_salt))), request.prompt);
+    s->prefix.hashes = hash_prefixes(prefix_hash_, salt_hash_(std::as_bytes(std::span(request.cache_salt))),
+                                     request.prompt, pictures_of_chunks(salt_hash_, images, prompt));
+    // Other questions about a picture go on behind it.
+    for (const PromptImage& image : images) request.cache_positions.push_back(image.end());
     s->prefix.checkpoints = Checkpoints(prompt, plan_.volatile_tail, request.cache_positions);
   }
   s->stream = std::make_shared<Delivery::Stream>(request, std::move(submission.listener),

@@ -1,6 +1,7 @@
 // What the engine does with a plan: submits it as a step, and commits what the oldest step in flight has computed.
 #include <algorithm>
 #include <chrono>
+#include <utility>
 
 #include "engine/engine.h"
 #include "engine/short_memory.h"
@@ -25,7 +26,7 @@ void Engine::submit_step(Clock::time_point begin) {
   for (const SeqId id : step_plan_.skipped) ++running_.at(id.v).skipped_steps;
   const StepShape shape = writer_.end(cache_.step_moves(step.record));
   cache_.end_step();
-  backend_->submit(step.buffer, shape);
+  backend_->submit(step.buffer, shape, std::exchange(slice_, {}));
   if (shape.masks == 0)
     step.masks = StepInFlight::Masks::kNone;
   else if (step.masks == StepInFlight::Masks::kNone)
@@ -55,6 +56,7 @@ void Engine::add_rows(const Work& work, bool decode, StepInFlight& step) {
   // Where the first draft is wrong, its row is computed again.
   rows.settled = decode ? work.begin + 1 : end;
   const Segment segment = writer_.add(s, work, decode, rows);
+  if (!decode && !s.pictures.empty()) writer_.add_pictures(s, segment, encoder_);
   step.speculates |= rows.drafts > 0;
   if (rows.mask >= 0 && s.pending > 0 && s.constraint->depends()) step.masks = StepInFlight::Masks::kWait;
   step.record.drafts += rows.drafts;

@@ -41,4 +41,9 @@ Decoder placed_in_thought(const Decoder& decoder) {
   return decoder.placed(thought);
 }
 
+std::unique_ptr<const VisionTower> placed_in_thought(const VisionTower& tower) {
+  Thought thought;
+  return tower.placed(thought);
+}
+
 }  // namespace quire

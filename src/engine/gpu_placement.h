@@ -2,6 +2,7 @@
 #pragma once
 
 #include "model/decoder.h"
+#include "vision/tower.h"
 
 namespace quire {
 
@@ -15,5 +16,6 @@ DType table_type_on_gpu(const Weight& table);
 // A decoder with the types and the order of weights that it has on a GPU, at addresses that nobody may read: for steps
 // whose kernels are chosen and not run (OpContext::only_chooses).
 Decoder placed_in_thought(const Decoder& decoder);
+std::unique_ptr<const VisionTower> placed_in_thought(const VisionTower& tower);
 
 }  // namespace quire

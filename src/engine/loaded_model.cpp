@@ -12,19 +12,10 @@
 #include "core/memory.h"
 #include "core/output.h"
 #include "engine/model_parts.h"
+#include "engine/tensor_samples.h"
 
 namespace quire {
 namespace {
-
-// Adds samples of a tensor's bytes: all of them where they are few, else a page at its beginning, its end, and at even
-// distances of at most 16 MiB between these, so that what was changed within shows without reading the file.
-uint64_t add_samples(uint64_t h, const std::byte* data, size_t bytes) {
-  constexpr size_t kPage = 4096, kDistance = size_t{16} << 20, kLeast = 6;
-  const size_t pages = std::max(kLeast, bytes / kDistance + 1);
-  if (bytes <= pages * kPage) return fnv1a(h, data, bytes);
-  for (size_t i = 0; i < pages; ++i) h = fnv1a(h, data + (bytes - kPage) / (pages - 1) * i, kPage);
-  return fnv1a(h, data + bytes - kPage, kPage);
-}
 
 // What of the metadata steers the computation of some models alone: of the others it adds nothing.
 uint64_t add_rarer(uint64_t h, const ModelConfig& c) {
@@ -66,12 +57,7 @@ uint64_t identity_of(const gguf::File& file, const ModelConfig& c) {
     h = fnv1a_number(h, n);
   for (const float x : {c.eps, rope.freq_base, rope.factor, rope.attn_factor}) h = fnv1a(h, &x, sizeof x);
   h = add_rarer(h, c);
-  for (const gguf::TensorInfo& t : file.tensors()) {
-    h = fnv1a_number(fnv1a(h, t.name), static_cast<int64_t>(t.dtype));
-    for (const int64_t d : t.dims) h = fnv1a_number(h, d);
-    h = add_samples(h, t.data, static_cast<size_t>(t.rows() * t.row_bytes()));
-  }
-  return h;
+  return add_tensors(h, file);
 }
 
 // Matrices in NVFP4 whose factor is not in the file count as having 1, as in other programs; of a file whose encoder
@@ -105,20 +91,47 @@ Status LoadedModel::make_ready(const std::string& name) {
   return {};
 }
 
-Result<std::shared_ptr<const LoadedModel>> load_model(const std::string& path, const std::string& mtp,
-                                                      const RopeOverride& rope) {
+// A tower that was named must load. Of one that was found a model can do without.
+Status LoadedModel::take_vision(const std::string& path, const LoadOptions& o) {
+  const auto load = [&](gguf::File from) {
+    return load_vision(std::move(from), model->config().d_model, tokenizer ? &*tokenizer : nullptr, o.max_image_pixels);
+  };
+  if (!o.mmproj.empty()) {
+    QUIRE_TRY(gguf::File from, gguf::File::open(o.mmproj));
+    QUIRE_TRY(vision, load(std::move(from)).context(o.mmproj));
+    return {};
+  }
+  const std::string beside = find_mmproj(path);
+  const auto take_found = [&]() -> Status {
+    if (!beside.empty()) {
+      QUIRE_TRY(gguf::File from, gguf::File::open(beside));
+      QUIRE_TRY(vision, load(std::move(from)).context(beside));
+      return {};
+    }
+    QUIRE_TRY(std::optional<gguf::File> from, convert::open_vision(path));
+    if (!from) return {};
+    QUIRE_TRY(vision, load(std::move(*from)).context(path));
+    return {};
+  };
+  if (const Status taken = take_found(); !taken.ok())
+    log_warning(fmt::format("images are not taken: {}", taken.error().message));
+  return {};
+}
+
+Result<std::shared_ptr<const LoadedModel>> load_model(const std::string& path, const LoadOptions& o) {
   const auto start = std::chrono::steady_clock::now();
   QUIRE_TRY(gguf::File file, convert::open_model(path));
   auto m = std::make_shared<LoadedModel>(std::move(file));
   m->file.prefetch();
-  if (rope.any()) {
-    QUIRE_TRY(m->rope, replace_rope(rope, m->file).context(path));
+  if (o.rope.any()) {
+    QUIRE_TRY(m->rope, replace_rope(o.rope, m->file).context(path));
   }
-  if (!mtp.empty()) {
-    QUIRE_TRY(m->mtp_file, convert::open_model(mtp));
+  if (!o.mtp.empty()) {
+    QUIRE_TRY(m->mtp_file, convert::open_model(o.mtp));
   }
   QUIRE_CHECKED(m->make_ready(path));
-  if (rope.any() && rope.scaling != "none")
+  if (o.vision) QUIRE_CHECKED(m->take_vision(path, o));
+  if (o.rope.any() && o.rope.scaling != "none")
     tell(
         "positions are scaled at every length: prompts that fit the context of the training are answered a little "
         "worse than without --rope-scaling");

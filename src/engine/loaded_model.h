@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 
+#include "engine/loaded_vision.h"
 #include "engine/rope_override.h"
 #include "gguf/reader.h"
 #include "model/model.h"
@@ -16,6 +17,16 @@
 namespace quire {
 
 class CudaWeights;  // engine/cuda_weights.h
+class CudaTower;
+
+struct LoadOptions {
+  std::string mtp;    // not empty: another model, with this one's block for multi-token prediction
+  RopeOverride rope;  // replaces what the file says of positions
+  // The vision tower: a file; or, where that is empty, what the model has beside it or in its folder, if it has one.
+  std::string mmproj;
+  bool vision = true;                               // false: no tower is looked for
+  int64_t max_image_pixels = kUsualMaxImagePixels;  // larger pictures are made smaller
+};
 
 // Immutable after loading, but for what it keeps for engines; shared by engines and threads. The members
 // depend on each other in this order.
@@ -25,7 +36,8 @@ struct LoadedModel {
   gguf::File file;
   std::optional<gguf::File> mtp_file;  // with the block for multi-token prediction, where that is not the model's own
   std::unique_ptr<const Model> model;
-  std::optional<Tokenizer> tokenizer;  // absent when the file holds none: requests then speak tokens only
+  std::optional<Tokenizer> tokenizer;          // absent when the file holds none: requests then speak tokens only
+  std::unique_ptr<const LoadedVision> vision;  // null: it takes no images
   double load_seconds = 0.0;
 
   explicit LoadedModel(gguf::File f, std::shared_ptr<const void> m = nullptr)
@@ -47,27 +59,28 @@ struct LoadedModel {
   // The weights on the current GPU, with those of the block for multi-token prediction or without; likewise. In
   // programs with CUDA only. `threads` read the file; 0: all CPUs.
   Result<std::shared_ptr<const CudaWeights>> on_gpu(int threads = 0, bool with_mtp = false) const;
+  // The vision tower, which there is, likewise.
+  Result<std::shared_ptr<const CudaTower>> tower_on_gpu(int threads = 0) const;
 
  private:
-  friend Result<std::shared_ptr<const LoadedModel>> load_model(const std::string&, const std::string&,
-                                                               const RopeOverride&);
+  friend Result<std::shared_ptr<const LoadedModel>> load_model(const std::string&, const LoadOptions&);
   friend Result<std::shared_ptr<const LoadedModel>> load_model(gguf::File, const std::string&,
                                                                std::shared_ptr<const void>);
   Status make_ready(const std::string& name);
+  Status take_vision(const std::string& path, const LoadOptions& options);
   uint64_t identity_ = 0;
   mutable std::mutex copies_mutex_;
   mutable std::optional<Result<MtpBlock>> mtp_;
   mutable std::weak_ptr<const RepackedWeights> repacked_;
   // By the GPU's number, and whether the block for multi-token prediction is there.
   mutable std::map<std::pair<int, bool>, std::weak_ptr<const CudaWeights>> on_gpu_;
+  mutable std::map<int, std::weak_ptr<const CudaTower>> tower_on_gpu_;
 };
 
 // Opens a GGUF file or a model folder (convert/open.h), checks every tensor and builds the tokenizer. Weights are used
 // where they are mapped: of a file nothing is copied, of a folder what cannot be used as it is there
-// (File::made_bytes()). `mtp`, if not empty: another model, with this one's block for multi-token prediction. `rope`
-// replaces what the file says of positions.
-Result<std::shared_ptr<const LoadedModel>> load_model(const std::string& path, const std::string& mtp = "",
-                                                      const RopeOverride& rope = {});
+// (File::made_bytes()).
+Result<std::shared_ptr<const LoadedModel>> load_model(const std::string& path, const LoadOptions& options = {});
 // The same of a file that is open, or was parsed from `memory`, which lives as long as the model. Errors begin with
 // `name`.
 Result<std::shared_ptr<const LoadedModel>> load_model(gguf::File file, const std::string& name,

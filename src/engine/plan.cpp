@@ -91,6 +91,7 @@ StepCapacity EnginePlan::step_capacity(const ModelConfig& model) const {
           .vocab = model.vocab,
           .max_top = static_cast<int32_t>(std::min<int64_t>(model.vocab, max_logprobs)),
           .drafts = mtp ? most_drafts() : 0,
+          .coordinates = encoder.any() ? 3 : 0,
           .parts = decode_parts};
 }
 
@@ -104,6 +105,7 @@ Result<EnginePlan> resolve(const EngineOptions& options, const ModelConfig& mode
   QUIRE_CHECKED(check_options(options, model));
   EnginePlan plan{options};
   plan.mtp = mtp;
+  plan.encoder = memory.encoder;
   if (plan.threads == 0) plan.threads = available_cpus();
   if (plan.depth == 0) plan.depth = plan.device == Device::kCuda ? 2 : 1;
   QUIRE_TRY(plan, plan_memory(std::move(plan), model, memory));

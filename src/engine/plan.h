@@ -16,9 +16,18 @@ struct WindowNeeds {
   int32_t least() const { return sequence + steps; }
 };
 
+// What of pictures there is room for on the device of a model with a vision tower; 0: it takes none.
+struct EncoderRoom {
+  int64_t patches = 0;  // that the tower takes at a time
+  int64_t tokens = 0;   // of the rows that it puts out and that are kept for prompts
+
+  bool any() const { return tokens > 0; }
+};
+
 // Options of which nothing is open, and what follows from them. Made by resolve().
 struct EnginePlan : EngineOptions {
-  bool mtp = false;          // the model's block for multi-token prediction drafts
+  bool mtp = false;  // the model's block for multi-token prediction drafts
+  EncoderRoom encoder;
   bool kv_is_bound = false;  // a GPU's KV pool has what is left of its memory, kv_tokens at most
 
   bool for_latency() const { return quire::for_latency(arithmetic, max_sequences); }
@@ -57,6 +66,7 @@ struct GpuMemory {
 struct EngineMemory {
   int64_t host = INT64_MAX;  // of an engine on the CPU: beside the model's file
   GpuMemory gpu;
+  EncoderRoom encoder;  // what the model's largest pictures need
   // Measures what steps by such a plan take beside the caches. Empty: it is estimated.
   std::function<Result<int64_t>(const EnginePlan&)> step_bytes;
 };

@@ -14,6 +14,7 @@
 #include "constraint/constrained_output.h"
 #include "core/id.h"
 #include "core/result.h"
+#include "engine/prompt_image.h"
 #include "engine/shared_tokens.h"
 #include "ops/sampling/sampling.h"
 
@@ -27,8 +28,9 @@ struct ReasoningMarks {
 };
 
 struct Request {
-  SharedTokens prompt;       // at least one token, each in the vocabulary
-  int64_t max_tokens = 256;  // to generate. 0: the prompt is computed and nothing follows it
+  SharedTokens prompt;                         // at least one token, each in the vocabulary
+  std::shared_ptr<const PromptImages> images;  // within it, where the model has a vision tower; null: none
+  int64_t max_tokens = 256;                    // to generate. 0: the prompt is computed and nothing follows it
   // Before so many tokens nothing ends the generation: tokens that would are not sampled, and stop texts are looked
   // for only in what follows.
   int64_t min_tokens = 0;

@@ -17,7 +17,8 @@ int32_t blocks_for(int64_t tokens) {
 // The next chunk of a prompt within `budget` rows: to the prompt's end or the next cut if that fits, else to the last
 // 64-token boundary that does. 0 when not even one boundary can be reached.
 int32_t next_chunk(const ScheduledSequence& s, int64_t budget) {
-  const int64_t target = s.cut > s.computed ? std::min(s.cut, s.prompt) : s.prompt, left = target - s.computed;
+  const int64_t cut = s.cut > s.computed ? std::min(s.cut, s.prompt) : s.prompt;
+  const int64_t left = std::min(cut, s.ready) - s.computed;
   if (left <= budget) return static_cast<int32_t>(left);
   const int64_t end = (s.computed + budget) / kChunkTokens * kChunkTokens;
   return static_cast<int32_t>(std::max<int64_t>(0, end - s.computed));
@@ -29,6 +30,10 @@ bool take_windows(const WindowCounts& wanted, WindowCounts& left) {
     if (left[i] < wanted[i]) return false;
   for (size_t i = 0; i < left.size(); ++i) left[i] -= wanted[i];
   return true;
+}
+
+bool waits_for_picture(const ScheduledSequence& s) {
+  return s.computed < s.prompt && s.ready <= s.computed;
 }
 
 bool decodes(const ScheduledSequence& s) {
@@ -113,7 +118,7 @@ class Planner {
     for (const ScheduledSequence& s : now_.running) {
       if (s.finished) continue;
       if (s.swapped > 0) return false;
-      prompts += s.computed < s.prompt;
+      prompts += s.computed < s.prompt && !waits_for_picture(s);
     }
     // A chunk of prompt begins and ends within a block, and a generated token may need one.
     const int64_t most = blocks_for(limits_.max_batch_tokens) + 2 * std::ssize(now_.running);
@@ -215,6 +220,7 @@ class Planner {
     }
     // A prompt that finds less than 64 rows beside the decodes waits for some of them to end. Nobody is admitted
     // meanwhile: short prompts that fit could keep it waiting forever.
+    if (waits_for_picture(s)) return;
     const int32_t count = next_chunk(s, budget_);
     if (count == 0) held_back_ = true;
     if (count == 0 || !grant(i, s.computed + count)) return;

@@ -41,7 +41,9 @@ struct ScheduledSequence {
   int32_t swapped = 0;     // of them, the last ones, which the host has: until they are back nothing of it is computed
   int32_t exclusive = 0;   // of those that the host has not, the last ones that nobody else uses
   int64_t cut = 0;         // a chunk of the prompt ends here at the latest (its state is saved); 0: anywhere
-  bool finished = false;   // holds its memory until the last step that mentions it has ended
+  // The prompt can be computed up to here, a multiple of 64 or its end: behind that a picture is not encoded.
+  int64_t ready = INT64_MAX;
+  bool finished = false;        // holds its memory until the last step that mentions it has ended
   int32_t skipped_steps = 0;    // steps in a row that left out its next token, for prompts or for others' parts
   int32_t drafts = 0;           // with a generated token to compute: drafts that are wanted behind it
   bool waits_for_mask = false;  // with a generated token to compute: what may follow it is not known yet
@@ -159,6 +161,8 @@ struct StepPlan {
 // 9. Where the keys of all generated tokens have more parts than `max_parts`, the oldest sequence comes first, then
 //    those that were left out for most steps in a row: so each has its row within as many steps as there are sequences.
 //    Drafts are as many as the parts of those that have a row leave room for.
+// 10. A prompt is computed up to where its pictures are there. One that waits for the next one has no row until then,
+//     and holds up nobody else; a request that would have to wait is deferred.
 StepPlan plan_step(const SchedulerState& now, const SchedulerLimits& limits);
 // The same into a plan that is used again, whose memory is kept.
 void plan_step(const SchedulerState& now, const SchedulerLimits& limits, StepPlan& plan);

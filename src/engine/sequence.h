@@ -88,6 +88,7 @@ struct Sequence {
 
   RequestId id;
   Request request;
+  std::vector<Hash128> pictures;  // of Request::images: what names each to the encoder's cache
   std::shared_ptr<Delivery::Stream> stream;
   std::vector<TokenId> ending;  // with min_tokens: the tokens that would end it, distinct
   Stage stage = Stage::kWaiting;

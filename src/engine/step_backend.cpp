@@ -15,6 +15,7 @@ StepBackend::StepBackend(std::shared_ptr<const LoadedModel> model, const EngineP
       device_(std::move(device)),
       layout_(plan.step_capacity(model_->model->config())),
       result_layout_(layout_.capacity()) {
+  if (plan_.encoder.any()) encoder_memory_ = EncoderMemory(model_->vision->tower->config(), plan_.encoder);
   int fence = 0;
   for (Buffer& b : buffers_) b.begin = fence++, b.drafted = fence++, b.end = fence++;
   QUIRE_CHECK(fence <= ComputeDevice::kFences, "{} fences are too few", ComputeDevice::kFences);
@@ -27,8 +28,9 @@ StepBackend::~StepBackend() {
   device_->stop();
 }
 
-void StepBackend::submit(int buffer, const StepShape& shape) {
+void StepBackend::submit(int buffer, const StepShape& shape, const EncoderSlice& encode) {
   Buffer& b = buffers_[buffer];
+  b.encode = encode;
   const StepBatch step = layout_.batch(b.staging.data(), shape, nullptr);
   const int32_t blocks = counts_[kKvPool], states = state_count(pools(), counts_);
   check_segments(step.segments, shape.rows, blocks, states);
@@ -49,6 +51,7 @@ void StepBackend::enqueue_pass(Buffer& b) {
   device_->mark(b.begin);
   device_->copy(step_.data(), b.staging.data(), layout_.used_bytes(b.padded), "copying a step to the device");
   move(b);
+  enqueue_encoder(b);
   note_status(b);
   b.ready = b.status.ok();
   if (!b.ready) return;  // the arrays on the device are those of the step before
@@ -57,6 +60,39 @@ void StepBackend::enqueue_pass(Buffer& b) {
   if (b.shape.draft_passes > 0) copy_drafts(b);
   device_->mark(b.drafted);
   device_->run(b.shape, b.padded, StepPart::kPass);
+}
+
+// With a batch's first slice comes what the tower reads of it.
+void StepBackend::enqueue_encoder(Buffer& b) {
+  if (b.encode.batch == nullptr) return;
+  const EncoderBatch& of = *b.encode.batch;
+  const VisionArrays host = of.batch.arrays(), device = encoder_memory_.arrays(encoder_.data(), host);
+  const auto to_device = [&](const void* to, const void* from, int64_t bytes) {
+    device_->copy(static_cast<std::byte*>(const_cast<void*>(to)), static_cast<const std::byte*>(from), bytes,
+                  "copying pictures to the device");
+  };
+  if (b.encode.blocks.begin == 0) {
+    std::byte* to = encoder_memory_.patches(encoder_.data(), 0).bytes_at(0);
+    for (const auto& picture : of.pictures) {
+      const auto bytes = static_cast<int64_t>(picture->values().size_bytes());
+      to_device(to, picture->memory.get(), bytes);
+      to += bytes;
+    }
+    to_device(device.positions.data, host.positions.data, host.positions.bytes());
+    to_device(device.mixed.data, host.mixed.data, host.mixed.bytes());
+    to_device(device.mix_weights.data, host.mix_weights.data, host.mix_weights.bytes());
+    to_device(device.spans.data, host.spans.data, host.spans.count * static_cast<int64_t>(sizeof(RowSpan)));
+  }
+  b.call = [this, &b](const OpContext& ctx) { encode(ctx, b.encode); };
+  device_->call(b.call);
+}
+
+void StepBackend::encode(const OpContext& ctx, const EncoderSlice& slice) {
+  const VisionArrays arrays = encoder_memory_.arrays(encoder_.data(), slice.batch->batch.arrays());
+  std::byte* const base = encoder_.data();
+  device_->tower()->forward_slice(ctx, slice.blocks, encoder_memory_.patches(base, arrays.patches), arrays,
+                                  encoder_memory_.stream(base, arrays.patches),
+                                  encoder_memory_.rows(base).rows(slice.batch->first_row, arrays.tokens));
 }
 
 bool StepBackend::masks_written(int buffer) {
@@ -146,9 +182,11 @@ void StepBackend::compute(const OpContext& ctx, const StepShape& shape, StepPart
   const StepCapacity& c = layout_.capacity();
   const SampleOutputs out = result_layout_.outputs(results_.data(), shape.logit_rows);
   const bool dry = ctx.pool.dry() || (ctx.gpu != nullptr && ctx.gpu->dry);
+  StepBatch batch = layout_.batch(step_.data(), shape, sampled);
+  if (shape.pictures) batch.pictures = encoder_memory_.rows(encoder_.data());
   compute_step(
-      ctx, device_->decoders(), layout_.batch(step_.data(), shape, sampled),
-      layout_.drafts(step_.data(), shape, sampled, out.tokens), device_->forward_options(dry),
+      ctx, device_->decoders(), batch, layout_.drafts(step_.data(), shape, sampled, out.tokens),
+      device_->forward_options(dry),
       {.cache = views_,
        .kept = make_tensor(kept_.data(), DType::kF32, {c.kept(), c.width}),
        .history = token_history_,

@@ -26,7 +26,7 @@ class StepBackend : public Backend {
   const PoolCounts& units() const override { return counts_; }
   HostPages host_pages() const override { return host_pages_; }
   std::byte* staging(int buffer) override { return buffers_[buffer].staging.data(); }
-  void submit(int buffer, const StepShape& shape) override;
+  void submit(int buffer, const StepShape& shape, const EncoderSlice& encode) override;
   bool masks_written(int buffer) override;
   Result<Tensor> await_drafts(int buffer) override;
   Result<StepResults> wait(int buffer) override;
@@ -48,7 +48,9 @@ class StepBackend : public Backend {
     DeviceMemory staging, results;  // the host's
     StepShape shape, padded;
     std::vector<DeviceMove> moves;
-    bool ready = false;  // what comes before the pass was enqueued
+    EncoderSlice encode;
+    ComputeDevice::Call call;  // computes that
+    bool ready = false;        // what comes before the pass was enqueued
     Status status;
     // Of this buffer's step: where it begins, where its drafts are there, where it ends.
     ComputeDevice::Fence begin = 0, drafted = 0, end = 0;
@@ -68,6 +70,9 @@ class StepBackend : public Backend {
   void copy_drafts(const Buffer& b);
   void copy_results(const Buffer& b);
   void move(Buffer& b);
+  void enqueue_encoder(Buffer& b);
+  void encode(const OpContext& ctx, const EncoderSlice& slice);
+  Result<int64_t> encoder_scratch();
   void note_status(Buffer& b);
   Error failed(const Buffer& b, Error error);
   std::byte* unit(int pool, int32_t number) const;
@@ -78,8 +83,9 @@ class StepBackend : public Backend {
   std::unique_ptr<ComputeDevice> device_;
   StepLayout layout_;
   ResultLayout result_layout_;
-  DeviceMemory step_, results_, sampled_, history_, kept_, suppressed_, scratch_, caches_;
-  DeviceMemory host_;  // what was moved to the host
+  DeviceMemory step_, results_, sampled_, history_, kept_, suppressed_, scratch_, caches_, encoder_;
+  EncoderMemory encoder_memory_;  // where what lies in encoder_
+  DeviceMemory host_;             // what was moved to the host
   HostPages host_pages_;
   PoolCounts counts_;
   CacheViews views_;

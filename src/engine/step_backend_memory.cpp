@@ -88,7 +88,7 @@ int64_t StepBackend::fixed_bytes() const {
   const StepCapacity& c = layout_.capacity();
   const int64_t vocab = model_->model->config().vocab, seen = std::min(vocab, plan_.context);
   return layout_.bytes() + result_layout_.bytes() + c.sampled() * int64_t{4} + int64_t{c.kept()} * c.width * 4 +
-         token_history_bytes(c.batch_slots, vocab, seen);
+         token_history_bytes(c.batch_slots, vocab, seen) + encoder_memory_.bytes();
 }
 
 // Everything but the caches.
@@ -114,6 +114,9 @@ Status StepBackend::allocate_fixed() {
   if (suppressed_count_ > 0) {
     std::byte* const to = suppressed_.data();
     QUIRE_CHECKED(device_->write({&to, 1}, std::as_bytes(suppressed)));
+  }
+  if (encoder_memory_.bytes() > 0) {
+    QUIRE_TRY(encoder_, own(encoder_memory_.bytes(), "pictures"));
   }
   QUIRE_TRY(largest_scratch_, measure());
   QUIRE_CHECKED(device_->check_scratch(c, largest_scratch_));
@@ -170,7 +173,21 @@ Result<int64_t> StepBackend::measure() {
     QUIRE_TRY(const int64_t bytes, scratch_of(shape, segments_of(shape, static_cast<int32_t>(plan_.context))));
     needed = std::max(needed, bytes);
   }
-  return needed;
+  if (!plan_.encoder.any()) return needed;
+  QUIRE_TRY(const int64_t bytes, encoder_scratch());
+  return std::max(needed, bytes);
+}
+
+// Of the largest picture: one row of tokens as long as there may be would take as much.
+Result<int64_t> StepBackend::encoder_scratch() {
+  const VisionConfig& c = model_->vision->tower->config();
+  int64_t rows = c.merge;
+  while ((rows + c.merge) * (rows + c.merge) <= plan_.encoder.patches) rows += c.merge;
+  const ImageGrid grid{1, rows, plan_.encoder.patches / rows / c.merge * c.merge};
+  auto batch = std::make_shared<EncoderBatch>();
+  QUIRE_TRY(batch->batch, VisionBatch::make(c, {&grid, 1}));
+  const EncoderSlice slice{batch, {0, c.blocks}};
+  return device_->measure([&](const OpContext& ctx) { encode(ctx, slice); });
 }
 
 Result<int64_t> StepBackend::scratch_of(const StepShape& shape, std::span<const Segment> segments) {

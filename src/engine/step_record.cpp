@@ -3,8 +3,8 @@
 namespace quire {
 
 std::string_view deferral_name(Deferral d) {
-  constexpr std::string_view kNames[kDeferrals] = {"shared_prefix", "penalty_history", "host_moves", "running",
-                                                   "places",        "blocks",          "budget"};
+  constexpr std::string_view kNames[kDeferrals] = {"shared_prefix", "penalty_history", "host_moves", "pictures",
+                                                   "running",       "places",          "blocks",     "budget"};
   return kNames[static_cast<size_t>(d)];
 }
 

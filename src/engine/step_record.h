@@ -14,13 +14,14 @@ enum class Deferral {
   kSharedPrefix,  // another one computes what they can use
   kHistory,       // penalties: one step tells only so much of what the cache had
   kHostMoves,     // one step brings only so much back from the host
+  kPictures,      // a picture that it needs is not encoded
   kRunning,       // the rest, as AdmissionStop says
   kPlaces,
   kBlocks,
   kBudget,
 };
-inline constexpr int kDeferrals = 7;
-std::string_view deferral_name(Deferral d);  // "shared_prefix", "penalty_history", "host_moves", "running", ...
+inline constexpr int kDeferrals = 8;
+std::string_view deferral_name(Deferral d);  // "shared_prefix", "penalty_history", "host_moves", "pictures", ...
 
 // What becomes of a pool's units: used by sequences, kept to be found by later prompts, or neither.
 struct PoolUse {

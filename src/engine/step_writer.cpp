@@ -118,6 +118,25 @@ void StepWriter::add_tokens(const Sequence& s, const Work& work) {
       token = s.drafts.tokens[static_cast<size_t>(i - 1)];
     to_.tokens[shape_.rows + i] = token;
     to_.sources[shape_.rows + i] = source;
+    add_coordinates(s, position, to_.coordinates + 3 * int64_t{shape_.rows + i});
+  }
+}
+
+void StepWriter::add_coordinates(const Sequence& s, int64_t position, int32_t* to) const {
+  if (backend_.layout().capacity().coordinates == 0) return;
+  const auto at = static_cast<int32_t>(position);
+  std::ranges::copy(s.pictures.empty() ? Coordinates{at, at, at} : s.request.images->coordinates(position), to);
+}
+
+void StepWriter::add_pictures(const Sequence& s, const Segment& segment, Encoder& encoder) {
+  const PromptImages& images = *s.request.images;
+  const int64_t end = int64_t{segment.position} + segment.count;
+  for (size_t i = images.at(segment.position); i < images.size() && images[i].position < end; ++i) {
+    if (!shape_.pictures) std::fill_n(to_.picture_rows, backend_.layout().capacity().rows, -1);
+    shape_.pictures = true;
+    const int64_t first = encoder.row_of(s, i), begin = std::max<int64_t>(images[i].position, segment.position);
+    for (int64_t at = begin; at < std::min(images[i].end(), end); ++at)
+      to_.picture_rows[segment.row + (at - segment.position)] = static_cast<int32_t>(first + at - images[i].position);
   }
 }
 
@@ -141,6 +160,7 @@ void StepWriter::add_drafts(const Sequence& s, const Work& work) {
     to_.draft_samples[at] = wanted ? draft_row(s.request.sampling, work.begin + 1 + j, c.draft_entry(s.memory.slot, j))
                                    : SampleRow{.flags = kSampleIdle};
     const auto position = static_cast<int32_t>(work.begin + j - 1);
+    add_coordinates(s, wanted ? position : 0, to_.draft_coordinates + 3 * int64_t{at});
     to_.draft_segments[at] = wanted ? Segment{.row = i,
                                               .count = 1,
                                               .position = position,

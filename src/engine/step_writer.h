@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "engine/cache_manager.h"
+#include "engine/encoder.h"
 #include "engine/scheduler.h"
 #include "engine/steps_in_flight.h"
 #include "ops/sampling/rows.h"
@@ -22,6 +23,8 @@ class StepWriter {
   // Adds the rows of a sequence, which has the blocks for them. `rows` is told which results of the step are its own.
   // Returns its segment.
   Segment add(Sequence& s, const Work& work, bool decode, SequenceRows& rows);
+  // The rows of a segment of a prompt that are a picture's, which are there.
+  void add_pictures(const Sequence& s, const Segment& segment, Encoder& encoder);
   // The whole step's shape, with what is moved and copied before it.
   StepShape end(const StepMoves& moves);
 
@@ -34,6 +37,7 @@ class StepWriter {
   int32_t even_rows(const StepPlan& plan) const;
   void pad_rows(int32_t count);
   void add_tokens(const Sequence& s, const Work& work);
+  void add_coordinates(const Sequence& s, int64_t position, int32_t* to) const;
   // What the multi-token-prediction block does before the step for a generated token, and behind it for any rows.
   void add_drafts(const Sequence& s, const Work& work);
   void add_follow(Sequence& s, const Work& work, bool decode, const SequenceRows& rows);

@@ -33,8 +33,8 @@ void WaitingRequests::end(uint64_t client) {
   queue_.end(client);
 }
 
-void WaitingRequests::look(const RunningSet& running, CacheManager& cache, int64_t step, SchedulerState& snapshot,
-                           StepRecord& record) {
+void WaitingRequests::look(const RunningSet& running, CacheManager& cache, Encoder& encoder, int64_t step,
+                           SchedulerState& snapshot, StepRecord& record) {
   candidates_.clear();
   beginnings_.clear();
   snapshot.waiting.clear();
@@ -52,7 +52,9 @@ void WaitingRequests::look(const RunningSet& running, CacheManager& cache, int64
     Sequence& s = *sequences_.at(static_cast<int32_t>(next->id));
     cache.find_prefix(s);
     ScheduledSequence& of = add_candidate(s, *next, snapshot);
-    const std::optional<Deferral> why = reason_to_defer(s, cache, used);
+    std::optional<Deferral> why = reason_to_defer(s, cache, used);
+    of.ready = encoder.ready(s, of.computed);
+    if (!why && of.ready <= of.computed) why = Deferral::kPictures;
     note_beginning(s);
     of.deferred = why.has_value();
     if (why) {

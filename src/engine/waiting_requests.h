@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "engine/cache_manager.h"
+#include "engine/encoder.h"
 #include "engine/plan.h"
 #include "engine/running_set.h"
 #include "engine/scheduler.h"
@@ -47,9 +48,12 @@ class WaitingRequests {
 
   // Goes through those that should be served next, as far as the free places can take them and some more, and writes
   // down for the scheduler who they are, and for the record whom the step defers.
-  void look(const RunningSet& running, CacheManager& cache, int64_t step, SchedulerState& snapshot, StepRecord& record);
+  void look(const RunningSet& running, CacheManager& cache, Encoder& encoder, int64_t step, SchedulerState& snapshot,
+            StepRecord& record);
   // How many the last look has told of.
   int32_t looked_at() const { return static_cast<int32_t>(candidates_.size()); }
+  // Who they are, in that order.
+  std::span<Sequence* const> candidates() const { return candidates_; }
 
  private:
   // What one step can do for those who begin with a cached prefix, used so far.

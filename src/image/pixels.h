@@ -6,6 +6,7 @@
 #include <memory>
 #include <new>
 #include <span>
+#include <utility>
 
 #include "core/result.h"
 
@@ -19,7 +20,7 @@ template <class T>
 Result<std::unique_ptr<T[]>> allocate(size_t count) {
   std::unique_ptr<T[]> memory(new (std::nothrow) T[count]);
   if (!memory) return capacity_error("no memory for a picture ({} bytes)", count * sizeof(T));
-  return memory;
+  return Result<std::unique_ptr<T[]>>(std::move(memory));
 }
 
 class Pixels {
@@ -29,7 +30,7 @@ class Pixels {
     p.width_ = width;
     p.height_ = height;
     QUIRE_TRY(p.memory_, allocate<uint8_t>(static_cast<size_t>(width * height * 3)));
-    return p;
+    return Result<Pixels>(std::move(p));
   }
 
   int64_t width() const { return width_; }

@@ -53,7 +53,7 @@ Status CompareOptions::check() const {
 namespace {
 
 Result<std::shared_ptr<const LoadedModel>> load_with_tokenizer(const std::string& path) {
-  QUIRE_TRY(std::shared_ptr<const LoadedModel> model, load_model(path));
+  QUIRE_TRY(std::shared_ptr<const LoadedModel> model, load_model(path, {.vision = false}));
   if (!model->tokenizer) return request_error("{}: comparing needs a tokenizer, and this file has none", path);
   return model;
 }

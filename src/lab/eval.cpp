@@ -185,7 +185,7 @@ Status eval(const EvalOptions& o) {
   QUIRE_TRY(const std::string text, read_text(o.file));
   QUIRE_TRY(std::vector<EvalTask> tasks, parse_eval_tasks(text, o.file));
   QUIRE_TRY(tasks, select_tasks(std::move(tasks), o.types, o.max_tasks));
-  QUIRE_TRY(const std::shared_ptr<const LoadedModel> model, load_model(o.model.model));
+  QUIRE_TRY(const std::shared_ptr<const LoadedModel> model, load_model(o.model.model, {.vision = false}));
   if (!model->tokenizer) return request_error("{}: eval needs a tokenizer, and this file has none", o.model.model);
   QUIRE_TRY(std::vector<Request> requests, make_requests(tasks, *model, o.file));
   options.context = 0;

@@ -28,7 +28,7 @@ Status run(const PerplexityOptions& o) {
   QUIRE_CHECKED(o.cut.check());
   QUIRE_TRY(const Place place, o.model.place());
   QUIRE_TRY(const RopeOverride rope, o.rope.parsed());
-  QUIRE_TRY(const std::shared_ptr<const LoadedModel> model, load_model(o.model.model, "", rope));
+  QUIRE_TRY(const std::shared_ptr<const LoadedModel> model, load_model(o.model.model, {.rope = rope, .vision = false}));
   if (!model->tokenizer)
     return request_error("{}: perplexity needs a tokenizer, and this file has none", o.model.model);
   QUIRE_TRY(const std::string text, read_text(o.file));

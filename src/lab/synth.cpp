@@ -1,6 +1,7 @@
 // quire synth: a model file of real shapes with random weights, to measure speed with. Its text is noise.
 #include <fmt/format.h>
 
+#include <filesystem>
 #include <memory>
 
 #include "command/display.h"
@@ -8,6 +9,7 @@
 #include "core/progress.h"
 #include "lab/commands.h"
 #include "lab/synth_model.h"
+#include "lab/synth_tower.h"
 
 namespace quire::cli {
 namespace {
@@ -34,6 +36,11 @@ Status synth(const SynthCommand& o) {
   const SynthShape& shape = model.shape();
   print_out("{}: {} ({}), {} layers, {}\n", o.output, shape.name, shape.summary, shape.layers,
             human_bytes(w.file_bytes()));
+  if (!o.images) return {};
+  const std::filesystem::path path(o.output);
+  const std::string tower = path.parent_path() / ("mmproj-" + path.filename().string());
+  QUIRE_TRY(const uint64_t size, write_synth_tower(shape, o.seed, tower));
+  print_out("{}: its vision tower, {}\n", tower, human_bytes(size));
   return {};
 }
 
@@ -44,6 +51,7 @@ Action add_synth(Flags& flags) {
   flags.add("-o,--output,OUTPUT FILE", &o->output, "File to write").required();
   flags.add("--preset", &o->preset, "Shapes: " + synth_presets());
   o->add(flags);
+  flags.add("--images", &o->images, "With a vision tower in a file of its own, mmproj-FILE, where the model has one");
   flags.add("--seed", &o->seed, "Seed of the random weights").any_bits();
   return [o] { return synth(*o); };
 }

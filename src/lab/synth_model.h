@@ -13,7 +13,7 @@ struct SynthOptions {
   std::string preset = "0.6b", type = "bf16", ffn_type, head_type;
   std::optional<int64_t> layers, vocab;  // the model's own if not given
   uint64_t seed = 1;
-  bool mtp = false;
+  bool mtp = false, images = false;
 
   // --type, --ffn-type, --head-type, --layers, --vocab, --mtp. `needed`: the flag without which they make no sense.
   void add(Flags& flags, const std::string& needed = "");

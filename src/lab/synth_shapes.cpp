@@ -185,6 +185,12 @@ class Builder {
   std::vector<SynthTensor> tensors_;
 };
 
+constexpr std::string_view kImageTemplate =
+    "{% for m in messages %}<|im_start|>{{ m.role }}\n{% if m.content is string %}{{ m.content }}{% else %}"
+    "{% for p in m.content %}{% if p.type == 'image' %}<|vision_start|><|image_pad|><|vision_end|>"
+    "{% else %}{{ p.text }}{% endif %}{% endfor %}{% endif %}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}";
+
 void add_tokenizer(const SynthShape& s, gguf::Writer& w) {
   std::vector<std::string> texts;
   std::vector<int32_t> types;
@@ -196,6 +202,11 @@ void add_tokenizer(const SynthShape& s, gguf::Writer& w) {
     add(std::string(ByteAlphabet::get().letter(static_cast<uint8_t>(b))), TokenType::kNormal);
   const auto end_of_text = static_cast<uint32_t>(texts.size());
   for (const char* special : {"<|endoftext|>", "<|im_start|>", "<|im_end|>"}) add(special, TokenType::kControl);
+  if (s.images) {
+    for (const char* special : {"<|vision_start|>", "<|image_pad|>", "<|vision_end|>"})
+      add(special, TokenType::kControl);
+    w.add_string("tokenizer.chat_template", kImageTemplate);
+  }
   while (static_cast<int64_t>(texts.size()) < s.vocab)
     add(fmt::format("\u0120t{}", texts.size()),
         TokenType::kNormal);  // a space, and what is no other token's text

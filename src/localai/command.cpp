@@ -81,6 +81,7 @@ Result<server::ServeOptions> read_options(const localai::AskedOptions& asked) {
   QUIRE_TRY([[maybe_unused]] const Asked result, parse({&rows}, std::move(arguments)));
   QUIRE_TRY(server::ServeOptions options, flags.parsed());
   options.files_within = asked.folder;
+  options.vision = false;  // requests with images are refused
   return options;
 }
 

@@ -35,9 +35,11 @@ struct Decoder::CachesSoFar {
 void Decoder::input(const Pass& pass, const Activations& s) const {
   EmbedArgs tokens = pass.tokens(w_.embedding);
   tokens.x = s.x;
-  if (w_.input.projection.empty())
+  if (w_.input.projection.empty()) {
     embed(pass.ctx, tokens);
-  else
+    if (pass.step.shape.pictures)
+      gather_rows(pass.ctx, {.x = pass.step.pictures, .rows = pass.step.picture_rows(), .y = s.x});
+  } else
     mtp_input(pass, w_.input, tokens, pass.step.hidden, s.h.dtype, s.x);
   pass.show("embed", s.x);
   if (config_->per_layer.width > 0)
@@ -109,7 +111,8 @@ void Decoder::mix(const Pass& pass, const LayerWeights& l, CachesSoFar& caches, 
             {.kv = pass.cache.kv(kv),
              .segments = pass.step.segments_in(pass.cache.kv_pool(kv)),
              .rope = window ? w_.local_rope : w_.rope,
-             .window = config_->attention.window_of(mixer)},
+             .window = config_->attention.window_of(mixer),
+             .coordinates = window ? Tensor{} : pass.step.coordinates},
             s.attention.of(mixer), s.h, to);
 }
 

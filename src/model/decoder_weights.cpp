@@ -20,6 +20,7 @@ void visit_all(Weights& w, Visitor& v) {
   v.table(w.embedding);
   w.per_layer.visit(w.per_layer, v);
   v.vector(w.rope.inv_freq);
+  v.vector(w.rope.axes);
   v.vector(w.local_rope.inv_freq);
   for (auto& layer : w.layers) layer.visit(layer, v);
   v.vector(w.output_norm);

@@ -46,6 +46,10 @@ int64_t used_followed_rows(Capacity, Shape s) {
   return s.follows ? s.rows : 0;
 }
 
+int64_t coordinates_of_rows(Capacity c) {
+  return int64_t{c.coordinates} * c.rows;
+}
+
 using A = StepArrays;
 constexpr StepArrayRow kRows[] = {
     row<&A::tokens>([](Capacity c) -> int64_t { return c.rows; }, [](Capacity, Shape s) -> int64_t { return s.rows; }),
@@ -54,6 +58,20 @@ constexpr StepArrayRow kRows[] = {
                       [](Capacity, Shape s) -> int64_t { return s.segments; }),
     row<&A::logit_rows>([](Capacity c) -> int64_t { return c.logit_rows; },
                         [](Capacity, Shape s) -> int64_t { return s.logit_rows; }),
+    row<&A::coordinates>(coordinates_of_rows,
+                         [](Capacity c, Shape s) -> int64_t { return int64_t{c.coordinates} * s.rows; }),
+    row<&A::draft_tokens>(draft_entries, used_draft_entries),
+    row<&A::draft_sources>(draft_entries, used_draft_entries),
+    row<&A::draft_segments>(draft_entries, used_draft_entries),
+    row<&A::draft_samples>(draft_entries, used_draft_entries),
+    row<&A::draft_rows>(drafting_sequences, used_drafting_sequences),
+    row<&A::kept_rows>(drafting_sequences, used_drafting_sequences),
+    row<&A::draft_coordinates>([](Capacity c) -> int64_t { return c.coordinates * draft_entries(c); },
+                               [](Capacity c, Shape s) -> int64_t { return c.coordinates * used_draft_entries(c, s); }),
+    row<&A::next_tokens>(followed_rows, used_followed_rows),
+    row<&A::next_sources>(followed_rows, used_followed_rows),
+    row<&A::keep>([](Capacity c) -> int64_t { return c.kept(); },
+                  [](Capacity c, Shape s) -> int64_t { return s.follows ? c.kept() : 0; }),
     row<&A::slot_copies>([](Capacity c) -> int64_t { return int64_t{2} * c.slot_copies; },
                          [](Capacity, Shape s) -> int64_t { return int64_t{2} * s.slot_copies; }),
     row<&A::history_updates>([](Capacity c) -> int64_t { return c.segments; },
@@ -62,30 +80,24 @@ constexpr StepArrayRow kRows[] = {
                           [](Capacity, Shape s) -> int64_t { return s.past_updates; }),
     row<&A::sample_rows>([](Capacity c) -> int64_t { return c.logit_rows; },
                          [](Capacity, Shape s) -> int64_t { return s.logit_rows; }),
+    row<&A::hidden_rows>([](Capacity c) -> int64_t { return c.hidden_rows; },
+                         [](Capacity, Shape s) -> int64_t { return s.hidden_rows; }),
+    row<&A::scored_rows>([](Capacity c) -> int64_t { return c.scored_rows; },
+                         [](Capacity, Shape s) -> int64_t { return s.scored_rows; }),
+    row<&A::picture_rows>([](Capacity c) -> int64_t { return c.coordinates > 0 ? c.rows : 0; },
+                          [](Capacity, Shape s) -> int64_t { return s.pictures ? s.rows : 0; }),
+    // As long as the contexts of all sequences, and used from its beginning on: nothing that most steps have lies behind
+    // it.
     row<&A::tables>([](Capacity c) -> int64_t { return int64_t{c.segments} * c.table_pitch(c.table_width); },
                     [](Capacity c, Shape s) -> int64_t { return int64_t{s.segments} * c.table_pitch(s.table_width); }),
     row<&A::bias_ids>([](Capacity c) -> int64_t { return c.biases; },
                       [](Capacity, Shape s) -> int64_t { return s.biases; }),
     row<&A::bias_values>([](Capacity c) -> int64_t { return c.biases; },
                          [](Capacity, Shape s) -> int64_t { return s.biases; }),
-    row<&A::hidden_rows>([](Capacity c) -> int64_t { return c.hidden_rows; },
-                         [](Capacity, Shape s) -> int64_t { return s.hidden_rows; }),
-    row<&A::scored_rows>([](Capacity c) -> int64_t { return c.scored_rows; },
-                         [](Capacity, Shape s) -> int64_t { return s.scored_rows; }),
     row<&A::score_rows>([](Capacity c) -> int64_t { return c.scored_rows; },
                         [](Capacity, Shape s) -> int64_t { return s.scored_rows; }),
     row<&A::past_tokens>([](Capacity c) -> int64_t { return c.past; },
                          [](Capacity, Shape s) -> int64_t { return s.past_tokens; }),
-    row<&A::draft_tokens>(draft_entries, used_draft_entries),
-    row<&A::draft_sources>(draft_entries, used_draft_entries),
-    row<&A::draft_segments>(draft_entries, used_draft_entries),
-    row<&A::draft_samples>(draft_entries, used_draft_entries),
-    row<&A::draft_rows>(drafting_sequences, used_drafting_sequences),
-    row<&A::kept_rows>(drafting_sequences, used_drafting_sequences),
-    row<&A::next_tokens>(followed_rows, used_followed_rows),
-    row<&A::next_sources>(followed_rows, used_followed_rows),
-    row<&A::keep>([](Capacity c) -> int64_t { return c.kept(); },
-                  [](Capacity c, Shape s) -> int64_t { return s.follows ? c.kept() : 0; }),
     row<&A::swap_outs>([](Capacity c) -> int64_t { return c.swaps; },
                        [](Capacity, Shape s) -> int64_t { return s.swap_outs; }, StepArrayRow::Copied::kNever),
     row<&A::swap_ins>([](Capacity c) -> int64_t { return c.swaps; },
@@ -160,6 +172,8 @@ DraftBatch StepLayout::drafts(std::byte* base, const StepShape& shape, int32_t* 
                    .sample_rows = a.draft_samples + at,
                    .tables = a.tables};
     pass.sampled = step.sampled;
+    if (capacity_.coordinates > 0)
+      pass.coordinates = make_tensor(a.draft_coordinates + at * capacity_.coordinates, {rows, capacity_.coordinates});
     const int32_t pitch = capacity_.table_pitch(shape.table_width);
     pass.segments = {pass.arrays.segments, rows, rows, a.tables, pitch, rows, 0, shape.decode_keys};
   }
@@ -189,6 +203,9 @@ StepBatch StepLayout::batch(std::byte* base, const StepShape& shape, int32_t* sa
           .arrays = a,
           .sampled = make_tensor(sampled, {capacity_.sampled()}),
           .hidden = {},
+          .pictures = {},
+          .coordinates =
+              capacity_.coordinates > 0 ? make_tensor(a.coordinates, {shape.rows, capacity_.coordinates}) : Tensor{},
           .segments = segments};
 }
 

@@ -35,6 +35,7 @@ struct StepCapacity {
   int64_t vocab = 0;        // tokens that a mask tells of
   int32_t max_top = 0;      // likeliest tokens that are reported of a row
   int32_t drafts = 0;       // with a block for multi-token prediction: drafts of a sequence. 0: there is none
+  int32_t coordinates = 0;  // of a row: 3 where images may stand in prompts, or 0
   int64_t parts = 0;        // SchedulerLimits::max_parts: of generated tokens' keys; 0: any number
 
   // Entries of StepBatch::sampled: a token of each batch slot, and behind them the drafts, slot by slot.
@@ -71,6 +72,7 @@ struct StepShape {
   int32_t most_rows = 1;    // of a decode segment: a generated token and its drafts
   // Of the block for multi-token prediction.
   int32_t draft_passes = 0;  // drafts of the sequence that has the most
+  bool pictures = false;     // some rows are those of a vision tower
   bool follows = false;      // it follows the step: its keys and values, and the hidden states that it begins with
 
   bool operator==(const StepShape&) const = default;
@@ -104,6 +106,10 @@ struct StepArrays {
   int32_t* kept_rows = nullptr;                             // [decodes]: kept hidden states that the first pass takes
   int32_t *next_tokens = nullptr, *next_sources = nullptr;  // [rows]
   int32_t* keep = nullptr;  // [kept]: row of the step whose hidden state an entry takes; -1: none, it stays as it is
+  int32_t* coordinates = nullptr;        // [rows, 3]: where rows stand for the rotation (ops/attention)
+  int32_t* draft_coordinates = nullptr;  // [drafts][capacity.segments, 3]
+  int32_t* picture_rows = nullptr;       // [rows]: of what a vision tower put out, the one that is the row's input; -1:
+                                         // its token's embedding is
   // What leaves for the host, and what comes back. Carried out one after the other in this order before anything else
   // of the step, and read where the host wrote them.
   HostMove *swap_outs = nullptr, *swap_ins = nullptr;
@@ -119,6 +125,8 @@ struct StepBatch {
   // of each are behind them (StepCapacity::draft_entry)
   Tensor sampled;
   Tensor hidden;  // [rows, D] f32: of a pass of the block for multi-token prediction, which takes it beside the tokens
+  Tensor pictures;        // [any number, D] f32: what a vision tower put out, where rows of the step are of it
+  Tensor coordinates;     // [rows, 3] i32; empty: rows stand at their positions
   SegmentArray segments;  // with the block tables of the pool kKvPool
   // The same with those of another pool of blocks. In one of windows, entries of positions before a window name any
   // block that holds numbers.
@@ -133,6 +141,7 @@ struct StepBatch {
   Tensor sources() const { return make_tensor(arrays.sources, {shape.rows}); }
   Tensor logit_rows() const { return make_tensor(arrays.logit_rows, {shape.logit_rows}); }
   Tensor hidden_rows() const { return make_tensor(arrays.hidden_rows, {shape.hidden_rows}); }
+  Tensor picture_rows() const { return make_tensor(arrays.picture_rows, {shape.rows}); }
   Tensor scored_rows() const { return make_tensor(arrays.scored_rows, {shape.scored_rows}); }
   Tensor slot_copies() const { return make_tensor(arrays.slot_copies, {shape.slot_copies, 2}); }
 };

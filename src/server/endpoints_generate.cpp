@@ -84,13 +84,17 @@ GenerationPlan make_plan(const GenerationParams& p, const std::shared_ptr<const 
   return plan;
 }
 
-// Keeps a prompt's last tokens, as many as the request wants. Places in it move with them.
+// Keeps a prompt's last tokens, as many as the request wants, and no part of a picture. Places in it move with them.
 void truncate(const GenerationParams& p, int64_t context, EncodedPrompt& prompt) {
   if (!p.truncate_prompt) return;
   const int64_t room = std::max<int64_t>(context - p.max_tokens.value_or(1), 1);
   const int64_t keep = *p.truncate_prompt < 0 ? room : *p.truncate_prompt;
-  const int64_t gone = static_cast<int64_t>(prompt.tokens.size()) - keep;
+  int64_t gone = static_cast<int64_t>(prompt.tokens.size()) - keep;
   if (gone <= 0) return;
+  for (const PlacedPicture& picture : prompt.pictures)
+    if (picture.position < gone) gone = std::max(gone, picture.position + picture.plan.tokens);
+  std::erase_if(prompt.pictures, [&](const PlacedPicture& picture) { return picture.position < gone; });
+  for (PlacedPicture& picture : prompt.pictures) picture.position -= gone;
   prompt.tokens.erase(prompt.tokens.begin(), prompt.tokens.begin() + gone);
   prompt.text.clear();
   for (int64_t& at : prompt.cache_positions) at -= gone;
@@ -238,6 +242,10 @@ ApiStatus Api::converse(Call& call, ChatRequest r, const MakeWriter& make_writer
   const uint64_t seed = r.params.seed.value_or(random_seed());
   const std::string salt = salt_of(call, r.params.cache_salt);
   QUIRE_CHECKED(check_told_ids(r.params, p.plan.prompt_tokens));
+  std::shared_ptr<const PromptImages> images;
+  if (!prompt.pictures.empty()) {
+    QUIRE_TRY(images, model->pictures()->decode(prompt.pictures, [&] { return call.ticket->cancelled(); }));
+  }
   const SharedTokens tokens(std::move(prompt.tokens));
   if (r.params.return_token_ids) p.plan.prompt_ids.push_back(tokens);
   p.plan.writer = make_writer(p.plan, r.params);
@@ -247,6 +255,7 @@ ApiStatus Api::converse(Call& call, ChatRequest r, const MakeWriter& make_writer
   for (Job& job : p.jobs) {
     job.request.constraint = must.constraint;
     job.request.reasoning = marks_of(p.plan.syntax, r.params);
+    job.request.images = images;
   }
   if (const PromptReport::Wanted wanted = wanted_of(r.params, false); wanted.any()) {
     QUIRE_CHECKED(check_reported(r.params, wanted, p.plan.prompt_tokens));

@@ -108,8 +108,15 @@ ApiStatus Api::InfoRoutes::version(Api&, Call& call) {
 namespace {
 
 Json openai_model(const ModelContext& m, const std::string& name) {
-  return {{"id", name},          {"object", "model"}, {"created", m.created()},
-          {"owned_by", "quire"}, {"root", m.name()},  {"max_model_len", m.context()}};
+  Json input = Json::array({"text"});
+  if (m.limits().images) input.push_back("image");
+  return {{"id", name},
+          {"object", "model"},
+          {"created", m.created()},
+          {"owned_by", "quire"},
+          {"root", m.name()},
+          {"max_model_len", m.context()},
+          {"architecture", {{"input_modalities", std::move(input)}, {"output_modalities", Json::array({"text"})}}}};
 }
 
 }  // namespace
@@ -160,11 +167,12 @@ ApiStatus Api::InfoRoutes::props(Api&, Call& call) {
                 {"chat_template", m.chat_template()},
                 {"bos_token", text_of(t.bos())},
                 {"eos_token", text_of(t.eos())},
-                {"modalities", {{"vision", false}, {"audio", false}}},
+                {"modalities", {{"vision", l.images}, {"audio", false}}},
                 {"limits",
                  {{"n", l.max_n},
                   {"prompts", l.max_prompts},
                   {"inputs", l.max_inputs},
+                  {"images", l.max_images},
                   {"stop", l.max_stops},
                   {"logprobs", l.max_logprobs},
                   {"logit_bias", l.max_logit_bias},

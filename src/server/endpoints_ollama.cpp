@@ -104,6 +104,7 @@ Json ollama_model(const ModelContext& m, const std::string& name) {
 
 Json capabilities_of(const ModelContext& m) {
   Json all = Json::array({"completion", "embedding"});
+  if (m.limits().images) all.push_back("vision");
   if (m.limits().template_tools) all.push_back("tools");
   if (!m.limits().effort_variable.empty()) all.push_back("thinking");
   return all;

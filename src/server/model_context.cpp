@@ -38,6 +38,7 @@ Result<std::shared_ptr<const ModelContext>> ModelContext::create(std::shared_ptr
     m->options_.limits.call_arguments = m->probe_call_arguments();
     QUIRE_TRY(m->needs_, m->probe_needs());
   }
+  if (m->loaded_->vision != nullptr) QUIRE_CHECKED(m->prepare_pictures());
   if (m->options_.tool_format == nullptr) m->options_.tool_format = &tool_format_of(m->template_source_);
   size_t longest = 1;
   for (TokenId id = 0; id < t.size(); ++id) longest = std::max(longest, t.token_bytes(id, true).size());
@@ -141,7 +142,11 @@ ApiResult<EncodedPrompt> ModelContext::encode(Conversation c, bool add_special) 
   o.add_generation_prompt = c.add_generation_prompt;
   o.extra = &*c.template_variables;
   needs_.fit(c);
-  const RenderMessages render = [&](const Json& messages) { return chat_->render(messages, *c.tools, o); };
+  const RenderMessages plain = [&](const Json& messages) { return chat_->render(messages, *c.tools, o); };
+  const RenderMessages with_pictures = [&](const Json& messages) {
+    return picture_template_.render(messages, c.pictures, plain);
+  };
+  const RenderMessages& render = c.pictures.files.empty() ? plain : with_pictures;
   Result<RenderedPrompt> prompt = render(*c.messages);
   if (!prompt.ok()) {
     ApiError e = to_api_error(prompt.error());
@@ -157,10 +162,40 @@ ApiResult<EncodedPrompt> ModelContext::encode(Conversation c, bool add_special) 
             encode_text(prompt->text, {.add_special = add_special, .parse_special = true, .plain = prompt->foreign},
                         "messages"));
   p.inside_reasoning = ends_in_reasoning(prompt->text);
+  if (!c.pictures.files.empty()) {
+    QUIRE_TRY(p.pictures, plan_pictures(*c.messages, c.pictures, loaded_->vision->spec, options_.limits.image));
+  }
   for (const size_t at : find_marks(c, whole, render))
     if (at <= prompt->text.size()) p.cache_positions.push_back(tokens_before(t, *prompt, at, p.tokens));
+  if (!c.pictures.files.empty()) QUIRE_CHECKED(place_pictures(p));
   p.text = std::move(prompt->text);
   return p;
+}
+
+Status ModelContext::prepare_pictures() {
+  const LoadedVision& vision = *loaded_->vision;
+  RequestLimits& limits = options_.limits;
+  limits.images = true;
+  pictures_ = std::make_unique<PictureStore>(vision.spec, limits.image, limits.max_image_memory);
+  if (!chat_) return {};
+  // With few steps, as in probe_needs().
+  QUIRE_TRY(const ChatTemplate trial, ChatTemplate::parse(template_source_, {.max_steps = 100'000}));
+  const RenderMessages render = [&](const Json& messages) {
+    return trial.render(messages, Json(), template_options());
+  };
+  picture_template_ = PictureTemplate(render, tokenizer(), vision.token);
+  return {};
+}
+
+// Pictures claim their sizes in a few bytes each: what is far beyond the context is not written out.
+ApiStatus ModelContext::place_pictures(EncodedPrompt& prompt) const {
+  constexpr int64_t kMostBeyond = int64_t{1} << 20;
+  int64_t all = std::ssize(prompt.tokens);
+  for (const PlacedPicture& p : prompt.pictures) all += p.plan.tokens - 1;
+  if (all > context() + kMostBeyond)
+    return context_exceeded("messages", {.what = "messages", .context = context(), .prompt = all});
+  return expand_pictures(prompt.tokens, loaded_->vision->token, picture_template_.pad(), prompt.pictures,
+                         prompt.cache_positions);
 }
 
 ApiResult<EncodedPrompt> ModelContext::encode(Prompt prompt, bool add_special) const {

@@ -8,6 +8,8 @@
 
 #include "constraint/grammar_cache.h"
 #include "engine/loaded_model.h"
+#include "server/picture_prompt.h"
+#include "server/picture_store.h"
 #include "server/protocol/chat_request.h"
 #include "server/template_needs.h"
 #include "server/tools/tool_format.h"
@@ -23,6 +25,7 @@ struct EncodedPrompt {
   bool from_messages = false;            // it is a conversation, and not a text
   bool inside_reasoning = false;         // it ends within an open <think>
   std::vector<int64_t> cache_positions;  // tokens after which its state should be saved
+  std::vector<PlacedPicture> pictures;   // in its order, not decoded
 };
 
 class ModelContext {
@@ -58,6 +61,7 @@ class ModelContext {
   const Tokenizer& tokenizer() const { return *loaded_->tokenizer; }
   const LoadedModel& loaded() const { return *loaded_; }
   GrammarCache& grammars() const { return *grammars_; }
+  PictureStore* pictures() const { return pictures_.get(); }  // null: the model takes none
 
   // 404 unless the request names this model, or none: routers fill in "unknown" and "default" where a client said
   // nothing. Nothing else is wrong where the operator takes any name.
@@ -81,15 +85,19 @@ class ModelContext {
   ModelContext(std::shared_ptr<const LoadedModel> loaded, Options options);
   TemplateOptions template_options() const;
   CallArguments probe_call_arguments() const;
+  Status prepare_pictures();
   Result<TemplateNeeds> probe_needs() const;
   // `what` the text is, for messages: "prompt".
   ApiResult<std::vector<TokenId>> encode_text(const std::string& text, EncodeOptions options,
                                               std::string_view what) const;
   ApiError too_long(size_t bytes, std::string_view what) const;
+  ApiStatus place_pictures(EncodedPrompt& prompt) const;
 
   std::shared_ptr<const LoadedModel> loaded_;
   Options options_;
   std::unique_ptr<GrammarCache> grammars_;
+  std::unique_ptr<PictureStore> pictures_;
+  PictureTemplate picture_template_;
   std::string template_source_;
   std::optional<ChatTemplate> chat_;
   TemplateNeeds needs_;

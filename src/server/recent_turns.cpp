@@ -30,6 +30,7 @@ Conversation from(const Conversation& c, size_t first) {
   cut.template_variables = JsonDocument(Json(*c.template_variables));
   cut.add_generation_prompt = c.add_generation_prompt;
   cut.continue_final = c.continue_final;
+  cut.pictures = c.pictures;
   Json kept = Json::array();
   for (size_t i = 0; i < c.messages->size(); ++i) {
     if (i < first && !has_role((*c.messages)[i], "system")) continue;

@@ -20,11 +20,16 @@ struct ServeOptions {
     engine.prefix_cache = true;
     engine.volatile_tail = 8;  // templates end a prompt with a header that the next turn may not repeat
   }
-  std::string model;               // GGUF file
-  std::string mtp;                 // another with the block for multi-token prediction; empty: the model's own
-  RopeOverride rope;               // of positions, in place of the file's
-  std::vector<std::string> names;  // what clients call it; empty: the file's name
-  std::string chat_template_file;  // instead of the model's own
+  std::string model;  // GGUF file
+  std::string mtp;    // another with the block for multi-token prediction; empty: the model's own
+  // The vision tower: a file; where that is empty, what the model has beside it or in its folder, unless `vision` is
+  // false.
+  std::string mmproj;
+  bool vision = true;
+  int64_t max_image_pixels = kUsualMaxImagePixels;  // larger pictures are made smaller
+  RopeOverride rope;                                // of positions, in place of the file's
+  std::vector<std::string> names;                   // what clients call it; empty: the file's name
+  std::string chat_template_file;                   // instead of the model's own
   // Where not empty: the folder that the chat template's file must lie in, or below. Who names it is not who runs the
   // server.
   std::string files_within;

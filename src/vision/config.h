@@ -28,6 +28,8 @@ struct VisionConfig {
 
   int64_t head_dim() const { return width / heads; }
   int64_t patch_width() const { return 3 * frames * patch * patch; }
+  // Of a patch as it is multiplied: zeros behind it, because a GPU takes rows of whole eights.
+  int64_t patch_columns() const { return (patch_width() + 7) / 8 * 8; }
   int64_t merged_width() const { return merge * merge * width; }
   int64_t side() const;  // of the grid of positions
   bool rotates() const { return family == VisionFamily::kQwen3; }

@@ -14,8 +14,10 @@ namespace quire {
 namespace {
 
 // Rows that a wide product takes at a time: what it puts out for all patches of a large image would be the largest
-// thing in memory. A row's bits do not depend on it.
-constexpr int64_t kSliceRows = 1024;
+// thing in memory. A row's bits do not depend on it. A GPU's multiprocessors want more work at once.
+int64_t slice_rows_of(const OpContext& ctx) {
+  return ctx.machine.device == Device::kCuda ? 4096 : 1024;
+}
 
 DType activation_of(const OpContext& ctx) {
   return ctx.machine.device == Device::kReference ? DType::kF32 : DType::kBF16;
@@ -30,12 +32,6 @@ Tensor heads_of(const Tensor& qkv, const VisionConfig& c, int64_t third) {
   return t;
 }
 
-// Calls fn(first, count) for slices of the rows.
-template <class Fn>
-void by_slices(int64_t rows, Fn&& fn) {
-  for (int64_t first = 0; first < rows; first += kSliceRows) fn(first, std::min(kSliceRows, rows - first));
-}
-
 // One pass through a tower.
 class Pass {
  public:
@@ -43,19 +39,21 @@ class Pass {
        const VisionActivations& activations)
       : ctx_(ctx), c_(config), w_(weights), batch_(batch), a_(activations) {}
 
-  void run(const Tensor& patches, const VisionOutput& out, const LayerProbe* probe) const {
-    embed(patches);
-    if (probe != nullptr) (*probe)("embedded", -1, a_.x);
-    size_t level = 0;
-    for (int64_t i = 0; i < c_.blocks; ++i) {
+  void run(const VisionSlice& slice, const Tensor& patches, const VisionOutput& out, const LayerProbe* probe) const {
+    if (slice.begin == 0) {
+      embed(patches);
+      if (probe != nullptr) (*probe)("embedded", -1, a_.x);
+    }
+    for (int64_t i = slice.begin; i < slice.end; ++i) {
       const VisionBlock& b = w_.blocks[static_cast<size_t>(i)];
       attend(b);
       feed_forward(b);
       if (probe != nullptr) (*probe)("block", static_cast<int>(i), a_.x);
-      if (level == c_.deepstack.size() || c_.deepstack[level] != i) continue;
-      stack(w_.deepstack[level], level_of(out.deepstack, level));
-      ++level;
+      const auto level = std::ranges::find(c_.deepstack, i) - c_.deepstack.begin();
+      if (level == std::ssize(c_.deepstack)) continue;
+      stack(w_.deepstack[static_cast<size_t>(level)], level_of(out.deepstack, level));
     }
+    if (slice.end < c_.blocks) return;
     if (c_.family == VisionFamily::kQwen3)
       merge(w_.merger, out.rows);
     else
@@ -63,23 +61,41 @@ class Pass {
   }
 
  private:
+  // Calls fn(first, count) for slices of the rows.
+  template <class Fn>
+  void by_slices(int64_t rows, Fn&& fn) const {
+    const int64_t most = a_.inner.dim(0);
+    for (int64_t first = 0; first < rows; first += most) fn(first, std::min(most, rows - first));
+  }
+
   void embed(const Tensor& patches) const {
     by_slices(batch_.patches, [&](int64_t first, int64_t count) {
       Tensor slice = patches.rows(first, count);
-      if (!a_.patch.empty()) {
-        // A sum of one part is that part, and comes with a rounded copy.
-        const Tensor rounded = a_.patch.rows(0, count);
-        Tensor part = slice;
-        part.rank = 3;
-        part.shape = {1, count, c_.patch_width()};
-        part.stride = {count * slice.stride[0], slice.stride[0], 1};
-        reduce_partials(ctx_, {.partials = part, .x = a_.exact.rows(0, count), .add_to_x = false, .h = rounded});
-        slice = rounded;
-      }
+      if (!a_.exact.empty()) slice = prepared(slice);
       linear(ctx_, {.x = slice, .parts = {{.w = w_.patch.w, .bias = w_.patch.bias, .y = a_.x.rows(first, count)}}});
     });
     mix_rows(ctx_,
              {.rows = batch_.mixed, .weights = batch_.mix_weights, .table = w_.positions, .x = a_.x, .add_to_x = true});
+  }
+
+  // Patches as they are multiplied: rounded, and with zeros behind them.
+  Tensor prepared(const Tensor& patches) const {
+    const int64_t count = patches.dim(0), width = c_.patch_width();
+    copy_columns(patches, patches.stride[0], 0, count);
+    if (!w_.padding.empty()) copy_columns(w_.padding, 0, width, count);
+    return (a_.patch.empty() ? a_.exact : a_.patch).rows(0, count);
+  }
+  // Rows `stride` elements apart, to the columns from `first` on. A sum of one part is that part, and comes with a
+  // rounded copy.
+  void copy_columns(const Tensor& from, int64_t stride, int64_t first, int64_t count) const {
+    const int64_t columns = from.dim(from.rank - 1);
+    Tensor part = from;
+    part.rank = 3;
+    part.shape = {1, count, columns};
+    part.stride = {count * stride, stride, 1};
+    ReducePartialsArgs args{.partials = part, .x = a_.exact.rows(0, count).cols(first, columns), .add_to_x = false};
+    if (!a_.patch.empty()) args.h = a_.patch.rows(0, count).cols(first, columns);
+    reduce_partials(ctx_, args);
   }
 
   void norm(const VisionNorm& n, const Tensor& x, const Tensor& h) const {
@@ -126,8 +142,8 @@ class Pass {
     });
   }
 
-  Tensor level_of(const Tensor& levels, size_t level) const {
-    return levels.rows(static_cast<int64_t>(level), 1).reshaped({batch_.tokens, c_.out_width});
+  Tensor level_of(const Tensor& levels, int64_t level) const {
+    return levels.rows(level, 1).reshaped({batch_.tokens, c_.out_width});
   }
   // Patches of a token side by side.
   Tensor merged(const Tensor& rows) const { return rows.reshaped({batch_.tokens, c_.merged_width()}); }
@@ -160,18 +176,17 @@ class Pass {
 
 }  // namespace
 
-VisionActivations lay_out(const VisionConfig& c, ActivationMemory& mem, int64_t tokens) {
+VisionActivations lay_out(const VisionConfig& c, ActivationMemory& mem, int64_t tokens, int64_t slice_rows,
+                          const Tensor& x) {
   const bool merges = c.family == VisionFamily::kQwen3;
-  const ActivationMemory slice = mem.of_rows(std::min(kSliceRows, mem.rows())), of_tokens = mem.of_rows(tokens);
+  const ActivationMemory slice = mem.of_rows(std::min(slice_rows, mem.rows())), of_tokens = mem.of_rows(tokens);
   VisionActivations a;
-  a.x = mem.f32(c.width);
+  a.x = x.empty() ? mem.f32(c.width) : x;
   a.h = mem.act(c.width);
   a.qkv = mem.act(3 * c.width);
   a.inner = slice.act(merges ? std::max(c.ffn, c.merged_width()) : c.ffn);
-  if (mem.activation() != DType::kF32) {
-    a.patch = slice.act(c.patch_width());
-    a.exact = slice.f32(c.patch_width());
-  }
+  if (mem.activation() != DType::kF32) a.patch = slice.act(c.patch_columns());
+  if (mem.activation() != DType::kF32 || c.patch_columns() != c.patch_width()) a.exact = slice.f32(c.patch_columns());
   if (!merges) {
     a.pooled = of_tokens.f32(c.width);
     a.normed = of_tokens.act(c.width);
@@ -186,23 +201,47 @@ Result<std::unique_ptr<const VisionTower>> VisionTower::load(const gguf::File& f
   return std::unique_ptr<const VisionTower>(std::move(tower));
 }
 
+std::unique_ptr<const VisionTower> VisionTower::placed(WeightPlacer& v) const {
+  std::unique_ptr<VisionTower> tower(new VisionTower(config_));
+  tower->weights_ = weights_;
+  VisionWeights::visit(tower->weights_, v);
+  return tower;
+}
+
 void VisionTower::forward(const OpContext& ctx, const Tensor& patches, const VisionArrays& batch,
                           const VisionOutput& out, const LayerProbe* probe) const {
-  expect_shape("patches", patches, batch.patches, config_.patch_width());
+  const bool rounded = patches.dtype == activation_of(ctx) && patches.dim(1) == config_.patch_columns();
+  expect_shape("patches", patches, batch.patches, rounded ? config_.patch_columns() : config_.patch_width());
   expect_shape("rows", out.rows, batch.tokens, config_.out_width);
   const auto levels = static_cast<int64_t>(config_.deepstack.size());
   if (levels > 0) expect_shape("deepstack", out.deepstack, levels, batch.tokens, config_.out_width);
   if (batch.patches == 0) return;
   Workspace::Scope scope(ctx.workspace);
   ActivationMemory memory(scope, activation_of(ctx), batch.patches);
-  VisionActivations activations = lay_out(config_, memory, batch.tokens);
-  if (patches.dtype == activation_of(ctx)) activations.patch = {};
-  Pass(ctx, config_, weights_, batch, activations).run(patches, out, probe);
+  VisionActivations activations = lay_out(config_, memory, batch.tokens, slice_rows_of(ctx));
+  if (rounded) activations.patch = activations.exact = {};
+  Pass(ctx, config_, weights_, batch, activations).run({0, config_.blocks}, patches, out, probe);
 }
 
-int64_t VisionTower::scratch_bytes(Machine machine, ThreadPool& pool, const VisionBatch& batch) const {
+void VisionTower::forward_slice(const OpContext& ctx, const VisionSlice& slice, const Tensor& patches,
+                                const VisionArrays& batch, const Tensor& x, const Tensor& rows) const {
+  QUIRE_CHECK(config_.deepstack.empty(), "a tower with deepstack is computed whole");
+  QUIRE_CHECK(0 <= slice.begin && slice.begin < slice.end && slice.end <= config_.blocks, "blocks [{}, {}) of {}",
+              slice.begin, slice.end, config_.blocks);
+  expect_shape("x", x, batch.patches, config_.width);
+  if (slice.begin == 0) expect_shape("patches", patches, batch.patches, config_.patch_width());
+  if (slice.end == config_.blocks) expect_shape("rows", rows, batch.tokens, config_.out_width);
+  if (batch.patches == 0) return;
+  Workspace::Scope scope(ctx.workspace);
+  ActivationMemory memory(scope, activation_of(ctx), batch.patches);
+  const VisionActivations activations = lay_out(config_, memory, batch.tokens, slice_rows_of(ctx), x);
+  Pass(ctx, config_, weights_, batch, activations).run(slice, patches, {.rows = rows, .deepstack = {}}, nullptr);
+}
+
+int64_t VisionTower::scratch_bytes(Machine machine, ThreadPool& pool, const VisionBatch& batch, GpuContext* gpu) const {
   Workspace workspace;
-  const OpContext ctx{pool, workspace, machine};
+  OpContext ctx{pool, workspace, machine};
+  ctx.gpu = gpu;
   const VisionArrays arrays = batch.arrays();
   const auto levels = static_cast<int64_t>(config_.deepstack.size());
   // Memory that nobody touches: the pool calls nothing.
@@ -210,9 +249,13 @@ int64_t VisionTower::scratch_bytes(Machine machine, ThreadPool& pool, const Visi
   VisionOutput out;
   out.rows = make_tensor(nowhere, DType::kF32, {arrays.tokens, config_.out_width});
   if (levels > 0) out.deepstack = make_tensor(nowhere, DType::kF32, {levels, arrays.tokens, config_.out_width});
-  pool.set_dry(true);
+  const auto set_dry = [&](bool dry) {
+    pool.set_dry(dry);
+    if (gpu != nullptr) gpu->dry = dry;
+  };
+  set_dry(true);
   forward(ctx, make_tensor(nowhere, DType::kF32, {arrays.patches, config_.patch_width()}), arrays, out);
-  pool.set_dry(false);
+  set_dry(false);
   return workspace.high_water();
 }
 

@@ -26,10 +26,18 @@ struct VisionActivations {
   Tensor qkv;  // [patches, 3 width]
   // Feed-forwards, mergers and patches' products go through these a slice of rows at a time.
   Tensor inner;           // [slice, widest feed-forward]
-  Tensor patch, exact;    // [slice, patch_width], rounded and f32; empty where patches need no rounding
+  Tensor patch, exact;    // [slice, patch_columns], rounded and f32; empty where patches are taken as they come
   Tensor pooled, normed;  // [tokens, width] f32 and the activations' type; of towers that pool
 };
-VisionActivations lay_out(const VisionConfig& config, ActivationMemory& mem, int64_t tokens);
+// `x`: the stream's memory, where the caller has it.
+VisionActivations lay_out(const VisionConfig& config, ActivationMemory& mem, int64_t tokens, int64_t slice_rows,
+                          const Tensor& x = {});
+
+// Blocks [begin, end) of a pass. A slice that begins with block 0 begins with the patches, one that ends with the last
+// block puts out rows.
+struct VisionSlice {
+  int64_t begin = 0, end = 0;
+};
 
 // Immutable: shared by threads.
 class VisionTower {
@@ -41,17 +49,26 @@ class VisionTower {
 
   const VisionConfig& config() const { return config_; }
   void visit(WeightVisitor& v) const { VisionWeights::visit(weights_, v); }
+  // The same tower with its weights where a backend wants them, which must be alive as long as it is.
+  std::unique_ptr<const VisionTower> placed(WeightPlacer& v) const;
   int64_t owned_bytes() const { return arena_.bytes; }  // converted out of the mapping
 
-  // One pass over a batch. `patches` [batch.patches, patch_width] f32, or of the activations' type: of each patch its
-  // colours, of a colour the frames that the patch covers, of a frame the pixels row by row. A CPU rounds them to bf16.
+  // One pass over a batch. `patches` [batch.patches, patch_width] f32: of each patch its colours, of a colour the
+  // frames that the patch covers, of a frame the pixels row by row. They are rounded to the activations' type, or come
+  // in it, and are [batch.patches, patch_columns] then.
   // A row of the output has the same bits whatever else is in the batch, and on any number of threads.
   // `probe`, if it is given, sees the residual stream behind each block.
   void forward(const OpContext& ctx, const Tensor& patches, const VisionArrays& batch, const VisionOutput& out,
                const LayerProbe* probe = nullptr) const;
 
-  // Bytes of a context's workspace that forward() takes for such a batch.
-  int64_t scratch_bytes(Machine machine, ThreadPool& pool, const VisionBatch& batch) const;
+  // A part of that pass: all parts one after the other give the same bits. `x` [batch.patches, width] f32, the residual
+  // stream, is the caller's from the first part to the last; the first alone reads patches, the last alone writes rows.
+  // Of towers without deepstack.
+  void forward_slice(const OpContext& ctx, const VisionSlice& slice, const Tensor& patches, const VisionArrays& batch,
+                     const Tensor& x, const Tensor& rows) const;
+
+  // Bytes of a context's workspace that forward() takes for such a batch. `gpu`: the context's, of Device::kCuda.
+  int64_t scratch_bytes(Machine machine, ThreadPool& pool, const VisionBatch& batch, GpuContext* gpu = nullptr) const;
 
  private:
   explicit VisionTower(VisionConfig config) : config_(std::move(config)) {}

@@ -21,6 +21,8 @@ class VisionLoader {
   Result<VisionWeights> run() {
     VisionWeights w;
     QUIRE_TRY(w.patch.w, patch_matrix());
+    if (const int64_t zeros = c_.patch_columns() - c_.patch_width(); zeros > 0)
+      w.padding = keep(std::vector<float>(static_cast<size_t>(zeros)));
     QUIRE_TRY(w.patch.bias, vector(vision_stem(kPatch) + ".bias", {c_.width}));
     QUIRE_TRY(w.positions, vector(vision_stem(kPositions) + ".weight", {c_.positions, c_.width}));
     if (c_.rotates()) w.inv_freq = frequencies();
@@ -118,18 +120,21 @@ class VisionLoader {
       frames.push_back(t);
     }
     QUIRE_TRY(const int64_t element, element_bytes(first, frames.front()->dtype));
-    Weight w{.dtype = frames.front()->dtype, .rows = c_.width, .cols = c_.patch_width()};
-    if (c_.frames == 1) {
+    Weight w{.dtype = frames.front()->dtype, .rows = c_.width, .cols = c_.patch_columns()};
+    const int64_t zeros = c_.patch_columns() - c_.patch_width();
+    if (c_.frames == 1 && zeros == 0) {
       w.data = frames.front()->data;
       return w;
     }
     std::byte* to = keep_bytes(w.rows * w.cols * element);
     w.data = to;
-    for (int64_t row_and_colour = 0; row_and_colour < c_.width * 3; ++row_and_colour)
+    for (int64_t row_and_colour = 0; row_and_colour < c_.width * 3; ++row_and_colour) {
       for (const gguf::TensorInfo* t : frames) {
         std::memcpy(to, t->data + row_and_colour * plane * element, static_cast<size_t>(plane * element));
         to += plane * element;
       }
+      if (row_and_colour % 3 == 2) to += zeros * element;  // what is kept begins as zeros
+    }
     return w;
   }
 

@@ -53,7 +53,8 @@ struct VisionMerger {
 };
 
 struct VisionWeights {
-  VisionLinear patch;  // over colour, frame, row and column of a patch
+  VisionLinear patch;  // over colour, frame, row and column of a patch, and zeros up to patch_columns()
+  Tensor padding;      // as many zeros; empty where there are none
   Tensor positions;    // [side * side, width]
   Tensor inv_freq;     // [head_dim / 4]; empty where nothing rotates
   std::vector<VisionBlock> blocks;
@@ -65,6 +66,7 @@ struct VisionWeights {
 
   static void visit(auto& w, auto& v) {
     VisionLinear::visit(w.patch, v);
+    v.vector(w.padding);
     v.vector(w.positions);
     v.vector(w.inv_freq);
     for (auto& b : w.blocks) VisionBlock::visit(b, v);
@@ -76,11 +78,11 @@ struct VisionWeights {
   }
 };
 
-// Matrices stay where they are mapped, but for those that operators want in another order: the two frames of the
-// patches' convolution, which become one matrix, and Gemma's projection, which files have transposed. These, and small
-// vectors that are not float32 in the file, go into `arena`, which must live as long as the weights, as the file must.
-// An error names the tensor: one that is missing, has another shape, or belongs to the tower ("v.", "mm.") and is not
-// computed.
+// Matrices stay where they are mapped, but for those that operators want in another order: the patches' convolution,
+// whose two frames become one matrix and whose rows are padded, and Gemma's projection, which files have transposed.
+// These, and small vectors that are not float32 in the file, go into `arena`, which must live as long as the weights,
+// as the file must. An error names the tensor: one that is missing, has another shape, or belongs to the tower ("v.",
+// "mm.") and is not computed.
 Result<VisionWeights> load_vision_weights(const gguf::File& file, const VisionConfig& config,
                                           WeightLoader::Arena& arena);
 

@@ -24,7 +24,7 @@ const CachePools kWithWindows = {{.name = "kv", .bytes = kBlock}, {.name = "wind
 // Where the pools' part of the head begins and how long that of one is, where records begin, and how long one without
 // a state is. What of a record there is: its blocks, and bits for a pool of states, or blocks, behind them.
 constexpr size_t kPoolHead = 32, kFirst = kHead + 2 * kPoolHead + kFingerprint.size() + 16,
-                 kPlain = 40 + 256 + 4 * kBlock + 16;
+                 kPlain = 56 + 256 + 4 * kBlock + 16;
 constexpr uint32_t kBlocks = 0xf, kWithState = 0x1f;
 const KeyedHash kChunks(11, 22);
 
@@ -227,7 +227,7 @@ TEST_F(PrefixFile, IsRefusedHoweverItIsCut) {
   const std::string file = write_some();
   for (size_t length = 0; length < file.size(); length += step_at(length)) expect_refused(file.substr(0, length));
   for (size_t at = kFirst; at < file.size(); at += kPlain + (file[at + 16] == kWithState ? kState : 0))
-    for (const size_t length : {at - 1, at, at + 1, at + 39, at + 40}) expect_refused(file.substr(0, length));
+    for (const size_t length : {at - 1, at, at + 1, at + 55, at + 56}) expect_refused(file.substr(0, length));
   expect_refused(file + '\0', "which are not 7 chunks");
   expect_refused(std::string(5000, '\0'), "it is no prefix cache");
   expect_refused(std::string(5000, '\xff'), "it is no prefix cache");
@@ -244,7 +244,7 @@ TEST_F(PrefixFile, CountsAreNotBelieved) {
   ASSERT_EQ(sealed(file), file);
   constexpr size_t kVersion = 8, kLength = 20, kCount = 24, kRecords = 32;
   constexpr size_t kOfBlocks = kHead, kOfStates = kHead + kPoolHead, kUnit = 0, kBytes = 8, kOfWindow = 16, kSome = 24;
-  expect_refused(sealed(poked(file, kVersion, 1u)), "it has version 1 of the format, and this program reads 2");
+  expect_refused(sealed(poked(file, kVersion, 1u)), "it has version 1 of the format, and this program reads 3");
   for (const uint32_t n : {0u, 9u, 0xffffffffu}) expect_refused(sealed(poked(file, kCount, n)), "kinds of cache");
   for (const uint32_t n : {1u, 3u, 8u}) expect_refused(poked(file, kCount, n), "");
   for (const uint32_t n : {4097u, 0x7fffffffu, 0xffffffffu})
@@ -284,7 +284,7 @@ TEST_F(PrefixFile, RecordsAreNotBelieved) {
     expect_refused(resealed(poked(file, second + 16, parts), second, (parts & 0x10) != 0), "record 1 is none");
   expect_refused(resealed(poked(file, second + 16, kBlocks), second, false), "");
   for (const TokenId t : {-1, 5000, INT32_MAX, INT32_MIN})
-    expect_refused(resealed(poked(file, second + 40 + 4 * 63, t), second, true), "record 1 has token");
+    expect_refused(resealed(poked(file, second + 56 + 4 * 63, t), second, true), "record 1 has token");
   // A chunk that is there twice is left out, and so is what continues it.
   put(resealed(poked(file, second + 8, int64_t{-1}), second, true));
   Rig rig;
@@ -309,7 +309,7 @@ TEST_F(PrefixFile, RandomRecordsKeepTheBooks) {
         std::memcpy(f.data() + at + 8, &parent, sizeof parent);
         for (int k = 0; k < 3; ++k) f[at + 24 + random() % 16] = static_cast<char>(random() % 2);
         const auto token = static_cast<TokenId>(random() % 2);
-        std::memcpy(f.data() + at + 40, &token, sizeof token);
+        std::memcpy(f.data() + at + 56, &token, sizeof token);
       }
       const Hash128 sum =
           KeyedHash(0x7072656669786573, 0x6b65707420686572)(std::as_bytes(std::span(f.data() + at, said)));

@@ -4,6 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "cli/chat/chat_prompt.h"
 #include "cli/chat/commands.h"
 #include "cli/chat/console.h"
 #include "cli/chat/conversation.h"
@@ -50,6 +51,7 @@ TEST(ChatCommands, AreTold) {
   EXPECT_THAT(refusal("/save"), HasSubstr("FILE is missing"));
   EXPECT_THAT(refusal("/clear all"), HasSubstr("takes nothing"));
   EXPECT_EQ(cli::parse_chat_command("/read notes.txt").value().kind, ChatCommand::Kind::kRead);
+  EXPECT_EQ(kind("/image a.png"), ChatCommand::Kind::kImage);
   EXPECT_EQ(kind("/regen"), ChatCommand::Kind::kRegen);
   EXPECT_EQ(kind("/edit"), ChatCommand::Kind::kEdit);
   EXPECT_EQ(kind("/show template"), ChatCommand::Kind::kShow);
@@ -231,6 +233,28 @@ TEST_F(ChatFiles, ConversationsAreSavedAndLoaded) {
   EXPECT_THAT(refusal(R"([{"role": "user", "content": "x"}])"), HasSubstr("no answer"));
   EXPECT_THAT(cli::Conversation::load(path("none")).error().message, HasSubstr("no such file"));
   EXPECT_TRUE(c.drop_oldest() == false && c.turns.size() == 2);
+}
+
+TEST_F(ChatFiles, ConversationsHaveTheirPictures) {
+  const std::string folder = QUIRE_SOURCE_DIR "/tests/fuzz/corpus/image/";
+  auto pictures = cli::read_pictures({folder + "png-rgb", folder + "webp-lossy"});
+  ASSERT_TRUE(pictures.ok()) << pictures.error().message;
+  cli::Conversation c;
+  c.turns = {{true, "what", "", *pictures}, {false, "that", ""}};
+  const nlohmann::ordered_json content = c.messages()[0]["content"];
+  ASSERT_EQ(content.size(), 3u);
+  EXPECT_THAT(content[0]["image_url"]["url"].get<std::string>(), testing::StartsWith("data:image/png;base64,"));
+  EXPECT_THAT(content[1]["image_url"]["url"].get<std::string>(), testing::StartsWith("data:image/webp;base64,"));
+  EXPECT_EQ(content[2]["text"], "what");
+  ASSERT_TRUE(c.save(path("c.json"), "demo").ok());
+  const auto again = cli::Conversation::load(path("c.json"));
+  ASSERT_TRUE(again.ok()) << again.error().message;
+  ASSERT_EQ(again->turns[0].pictures.size(), 2u);
+  EXPECT_EQ(again->turns[0].pictures[1]->bytes, (*pictures)[1]->bytes);
+  EXPECT_EQ(again->messages(), c.messages());
+  write("no.png", "text");
+  EXPECT_THAT(cli::read_pictures({path("no.png")}).error().message, HasSubstr("no.png: "));
+  EXPECT_FALSE(cli::read_pictures({path("none.png")}).ok());
 }
 
 // ---- The program ----

@@ -93,7 +93,7 @@ class MtpFile : public testing::Test {
     return a;
   }
   ModelPtr load(const std::string& model, const std::string& mtp) const {
-    auto m = load_model(model, mtp);
+    auto m = load_model(model, {.mtp = mtp});
     EXPECT_TRUE(m.ok()) << m.error().message;
     return std::move(m).value();
   }
@@ -150,7 +150,7 @@ TEST_F(MtpFile, SaysWhatIsWrong) {
   edit_gguf(block(), path("floats.gguf"), other);
   EXPECT_THAT(problem(bare, path("floats.gguf")), HasSubstr("tensor d2t: [1] of f32, but it must be a list of i32"));
   EXPECT_EQ(answer(load(bare, path("floats.gguf")), Speculative::kAuto).tokens.size(), 120u) << "it serves without";
-  const auto missing = load_model(bare, path("missing.gguf"));
+  const auto missing = load_model(bare, {.mtp = path("missing.gguf")});
   ASSERT_FALSE(missing.ok());
   EXPECT_THAT(missing.error().message, HasSubstr("missing.gguf"));
 }

@@ -32,12 +32,14 @@ bool accepted(const ApiResult<T>& r) {
   return false;
 }
 
-RequestLimits limits() {
+RequestLimits limits(bool images) {
   RequestLimits l;
   l.vocab = 1000;
   l.context = 256;
   l.template_tools = true;
   l.max_tools = 4;
+  l.images = images;
+  l.max_images = 3;
   return l;
 }
 
@@ -59,6 +61,7 @@ void check_conversation(const Conversation& c) {
     require(m.at("role").is_string(), "a role is a string");
     require(!m.contains("content") || m["content"].is_string() || m["content"].is_null(), "a content is a string");
   }
+  require(c.pictures.files.size() <= 3 && c.pictures.word.empty() == c.pictures.files.empty(), "pictures are limited");
   require(c.marks.size() <= kMaxCacheMarks, "marks are limited");
   for (const CacheMark& m : c.marks)
     require(m.offset <= c.messages->at(m.message).at("content").get_ref<const std::string&>().size(),
@@ -119,8 +122,8 @@ void read_other_apis(const Json& body, const RequestLimits& l) {
   accepted(parse_ollama_embedding(body, l));
 }
 
-void read_bodies(const Json& body) {
-  const RequestLimits l = limits();
+void read_bodies(const Json& body, bool images) {
+  const RequestLimits l = limits(images);
   if (const auto r = parse_chat_request(body, l); accepted(r)) check_chat(*r, l);
   read_other_apis(body, l);
   if (const auto r = parse_completion_request(body, l); accepted(r)) {
@@ -148,7 +151,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const auto body = parse_json_object(text, limits);
   if (accepted(body)) {
     require(Json::accept(text), "what is read is JSON");
-    read_bodies(**body);
+    for (const bool images : {false, true}) read_bodies(**body, images);
     require(Json::parse(dump(**body)) == **body, "what is written reads back the same");
   }
   (void)quire::cli::load::Url::parse(text.substr(0, 300));

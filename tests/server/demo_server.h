@@ -36,6 +36,7 @@ class DemoServer {
     size_t max_queue = 64;
     Pooling pooling = Pooling::kLast;
     std::string model = "moe";
+    ModelPtr loaded;                                                      // not null: another model
     std::function<void(EngineOptions&)> engine;                           // may change what the engine gets
     std::function<void(server::ModelContext::Options&)> context_options;  // likewise
     bool load = true;                                                     // or stay in the state of loading
@@ -61,7 +62,7 @@ class DemoServer {
   }
 
   void load() {
-    const ModelPtr model = demo_model(options_.model);
+    const ModelPtr model = options_.loaded != nullptr ? options_.loaded : demo_model(options_.model);
     if (options_.service != nullptr) return api_->serve(context_for(model, {}), options_.service);
     EngineOptions e;
     e.context = options_.context;

@@ -14,9 +14,9 @@ class FailingBackend final : public Backend {
   const PoolCounts& units() const override { return real_->units(); }
   HostPages host_pages() const override { return real_->host_pages(); }
   std::byte* staging(int buffer) override { return real_->staging(buffer); }
-  void submit(int buffer, const StepShape& shape) override {
+  void submit(int buffer, const StepShape& shape, const EncoderSlice& encode) override {
     QUIRE_CHECK(!lost_, "a step is submitted to a device that is known to be lost");
-    real_->submit(buffer, shape);
+    real_->submit(buffer, shape, encode);
   }
   bool masks_written(int buffer) override {
     if (loss_.before_masks) loss_.before_masks();

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <numeric>
@@ -105,6 +106,11 @@ Golden load_golden(const std::string& path, const std::string& ppl_path) {
   g.perplexity.window_nll = ppl.at("window_nll").get<std::vector<double>>();
   if (j.contains("bf16_compute")) g.bf16_mean_kl = j["bf16_compute"].at("mean_kl");
   return g;
+}
+
+std::string source_file(const std::string& path) {
+  const std::string here = QUIRE_SOURCE_DIR "/" + path;
+  return std::filesystem::exists(here) ? here : path;
 }
 
 ModelPtr load_or_die(const std::string& path) {

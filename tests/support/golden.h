@@ -41,6 +41,9 @@ struct GoldenPerplexity {
   std::vector<double> window_nll;
 };
 
+// A file of the source tree; on another machine than the one that compiled, of the current folder.
+std::string source_file(const std::string& path);
+
 struct Golden {
   std::vector<GoldenPrompt> prompts;
   GoldenPerplexity perplexity;

@@ -2,21 +2,15 @@
 
 #include <fmt/format.h>
 
-#include <filesystem>
 #include <fstream>
 #include <map>
 
 #include "eval/logit_hash.h"
+#include "support/golden.h"
 #include "support/tiny_models.h"
 
 namespace quire::test {
 namespace {
-
-// Of the source tree; on another machine than the one that compiled, of the current folder.
-std::string source_file(const std::string& path) {
-  const std::string here = QUIRE_SOURCE_DIR "/" + path;
-  return std::filesystem::exists(here) ? here : path;
-}
 
 using ModelPtr = std::shared_ptr<const LoadedModel>;
 

@@ -203,14 +203,19 @@ TinyTower tiny_tower(std::string_view name) {
   fatal(__FILE__, __LINE__, name);
 }
 
-void write_tower_folder(const TinyTower& tower, const HfFolder& folder, bool f32) {
+void write_tower_folder(const TinyTower& tower, const HfFolder& folder, DType type) {
   folder.write_json("config.json", tower.config());
   std::vector<SafeTensor> tensors;
   for (const HfTensor& t : tower.hf_tensors()) {
-    std::vector<float> values;
-    for (const bf16 x : t.values) values.push_back(to_float(x));
-    tensors.push_back(f32 ? safe_tensor(t.name, "F32", t.shape, values)
-                          : safe_tensor(t.name, "BF16", t.shape, t.values));
+    std::vector<float> floats;
+    std::vector<half> halves;
+    for (const bf16 x : t.values) {
+      floats.push_back(to_float(x));
+      halves.push_back(to_half(floats.back()));
+    }
+    tensors.push_back(type == DType::kF32   ? safe_tensor(t.name, "F32", t.shape, floats)
+                      : type == DType::kF16 ? safe_tensor(t.name, "F16", t.shape, halves)
+                                            : safe_tensor(t.name, "BF16", t.shape, t.values));
   }
   folder.write("model.safetensors", safetensors_file(tensors));
 }

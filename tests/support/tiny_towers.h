@@ -38,7 +38,7 @@ inline void PrintTo(const TinyTower& tower, std::ostream* out) {
   *out << tower.name;
 }
 
-// config.json and model.safetensors of a tower in a folder of its own, in bf16 or f32.
-void write_tower_folder(const TinyTower& tower, const HfFolder& folder, bool f32 = false);
+// config.json and model.safetensors of a tower in a folder of its own, in bf16, f16 or f32.
+void write_tower_folder(const TinyTower& tower, const HfFolder& folder, DType type = DType::kBF16);
 
 }  // namespace quire::test

@@ -65,7 +65,7 @@ inline Machine reference_machine() {
 // A tower in a folder of the temporary directory, as it is opened without a file.
 class TowerFolder {
  public:
-  explicit TowerFolder(const TinyTower& t, bool f32 = false) : tiny(t) { write_tower_folder(t, folder, f32); }
+  explicit TowerFolder(const TinyTower& t, DType type = DType::kBF16) : tiny(t) { write_tower_folder(t, folder, type); }
 
   const TinyTower tiny;
   HfFolder folder;

@@ -33,6 +33,7 @@ constexpr Known kCommands[] = {
     {"regen", Kind::kRegen, "", "another answer to the last message, with the next seed"},
     {"edit", Kind::kEdit, "", "change the last message, and have it answered anew"},
     {"read", Kind::kRead, "FILE", "put a file's text before the next message"},
+    {"image", Kind::kImage, "FILE", "put a picture before the next message"},
     {"show", Kind::kShow, "[info|template|messages]",
      "the model and what is in use, its chat template, or what was said"},
     {"save", Kind::kSave, "FILE", "keep the conversation in a file"},

@@ -13,7 +13,7 @@
 namespace quire::cli {
 
 struct ChatCommand {
-  enum class Kind { kMessage, kHelp, kBye, kClear, kSystem, kSet, kSave, kLoad, kRegen, kEdit, kRead, kShow };
+  enum class Kind { kMessage, kHelp, kBye, kClear, kSystem, kSet, kSave, kLoad, kRegen, kEdit, kRead, kImage, kShow };
   Kind kind = Kind::kMessage;
   std::string argument;  // without white space around it; of a message all of it
 };

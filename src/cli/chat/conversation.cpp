@@ -2,6 +2,7 @@
 
 #include <filesystem>
 
+#include "cli/chat/chat_prompt.h"
 #include "convert/json.h"
 #include "core/atomic_file.h"
 
@@ -19,6 +20,27 @@ std::string text_at(const json& object, std::string_view key) {
   return v != nullptr && v->is_string() ? v->get<std::string>() : std::string();
 }
 
+// A text, or what content_of() made of one with pictures.
+bool read_content(const json& content, Turn& turn) {
+  if (content.is_string()) {
+    turn.content = content.get<std::string>();
+    return true;
+  }
+  if (!content.is_array()) return false;
+  for (const json& part : content) {
+    ordered_json own = part;
+    if (text_at(part, "type") == "text") {
+      turn.content += text_at(part, "text");
+      continue;
+    }
+    if (!server::is_picture(own)) return false;
+    server::ApiResult<server::Json> picture = server::picture_part(own, "the conversation");
+    if (!picture.ok()) return false;
+    turn.pictures.push_back(server::take_picture(*picture));
+  }
+  return true;
+}
+
 Result<Conversation> parse(const json& document) {
   if (text_at(document, "format") != kFormat) return file_error("is no conversation that /save wrote");
   const json* messages = find_member(document, "messages");
@@ -28,11 +50,12 @@ Result<Conversation> parse(const json& document) {
     const json& m = (*messages)[i];
     const std::string role = text_at(m, "role");
     const json* content = find_member(m, "content");
-    if (content == nullptr || !content->is_string()) return file_error("message {} has no content", i);
+    Turn turn{.user = role == "user", .content = "", .thinking = text_at(m, "reasoning_content")};
+    if (content == nullptr || !read_content(*content, turn)) return file_error("message {} has no content", i);
     if (role == "system" && i == 0)
-      c.system = content->get<std::string>();
+      c.system = turn.content;
     else if (role == (c.turns.size() % 2 == 0 ? "user" : "assistant"))
-      c.turns.push_back({role == "user", content->get<std::string>(), text_at(m, "reasoning_content")});
+      c.turns.push_back(std::move(turn));
     else
       return file_error("message {} is not where its role can be: users and answers take turns", i);
   }
@@ -46,7 +69,7 @@ ordered_json Conversation::messages() const {
   ordered_json list = ordered_json::array();
   if (!system.empty()) list.push_back({{"role", "system"}, {"content", system}});
   for (const Turn& t : turns) {
-    list.push_back({{"role", t.user ? "user" : "assistant"}, {"content", t.content}});
+    list.push_back({{"role", t.user ? "user" : "assistant"}, {"content", content_of(t.pictures, t.content)}});
     if (!t.thinking.empty()) list.back()["reasoning_content"] = t.thinking;
   }
   return list;

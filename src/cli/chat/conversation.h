@@ -6,13 +6,15 @@
 #include <vector>
 
 #include "core/result.h"
+#include "server/protocol/picture.h"
 
 namespace quire::cli {
 
 struct Turn {
   bool user = true;
   std::string content;
-  std::string thinking;  // of an answer, apart from it
+  std::string thinking;                           // of an answer, apart from it
+  std::vector<server::PicturePtr> pictures = {};  // in front of a message
 };
 
 struct Conversation {
@@ -20,7 +22,7 @@ struct Conversation {
   std::vector<Turn> turns;
 
   // {"role", "content"}, of answers that were thought about "reasoning_content" too: the names that templates
-  // know.
+  // know. With pictures a content is parts (content_of).
   nlohmann::ordered_json messages() const;
   // The first question and its answer. False if there is nothing before the last question.
   bool drop_oldest();

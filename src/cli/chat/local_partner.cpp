@@ -30,24 +30,25 @@ Result<std::string> LocalPartner::chat_template() const {
   return std::string(model_->tokenizer->chat_template());
 }
 
-Result<std::vector<TokenId>> LocalPartner::encoded(const Conversation& conversation,
-                                                   const ChatSettings& settings) const {
+Result<ChatPrompt> LocalPartner::encoded(const Conversation& conversation, const ChatSettings& settings) const {
   return encode_chat(*model_, conversation.messages(), settings.think);
 }
 
 Result<int64_t> LocalPartner::count_tokens(const Conversation& conversation, const ChatSettings& settings) const {
-  QUIRE_TRY(const std::vector<TokenId> tokens, encoded(conversation, settings));
-  return std::ssize(tokens);
+  QUIRE_TRY(const ChatPrompt prompt, encoded(conversation, settings));
+  return std::ssize(prompt.tokens);
 }
 
 Result<std::variant<ChatAnswer, ChatTooLong>> LocalPartner::answer(const Conversation& conversation,
                                                                    const ChatSettings& settings, Console& console) {
   using Answered = std::variant<ChatAnswer, ChatTooLong>;
-  QUIRE_TRY(std::vector<TokenId> tokens, encoded(conversation, settings));
+  QUIRE_TRY(ChatPrompt encoded_prompt, encoded(conversation, settings));
+  std::vector<TokenId>& tokens = encoded_prompt.tokens;
   const int64_t prompt_tokens = std::ssize(tokens);
   if (prompt_tokens >= context()) return Answered(ChatTooLong{prompt_tokens, context()});
   const std::string prompt = model_->tokenizer->decode(tokens, true);
   QUIRE_TRY(Request request, options_.request(std::move(tokens)));
+  QUIRE_TRY(request.images, pictures_.decode(encoded_prompt.pictures));
   request.sampling = settings.sampling;
   request.max_tokens = settings.max_tokens < 0 ? std::numeric_limits<int64_t>::max() : settings.max_tokens;
   console.begin_answer(server::ends_in_reasoning(prompt));

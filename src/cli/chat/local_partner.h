@@ -11,7 +11,7 @@ namespace quire::cli {
 class LocalPartner : public ChatPartner {
  public:
   LocalPartner(const RunOptions& options, std::shared_ptr<const LoadedModel> model, std::unique_ptr<Engine> engine)
-      : options_(options), model_(std::move(model)), engine_(std::move(engine)) {}
+      : options_(options), model_(std::move(model)), engine_(std::move(engine)), pictures_(*model_) {}
 
   std::string name() const override;
   std::string about() const override;
@@ -23,11 +23,12 @@ class LocalPartner : public ChatPartner {
                                                        Console& console) override;
 
  private:
-  Result<std::vector<TokenId>> encoded(const Conversation& conversation, const ChatSettings& settings) const;
+  Result<ChatPrompt> encoded(const Conversation& conversation, const ChatSettings& settings) const;
 
   const RunOptions& options_;
   std::shared_ptr<const LoadedModel> model_;
   std::unique_ptr<Engine> engine_;
+  PictureDecoder pictures_;
 };
 
 }  // namespace quire::cli

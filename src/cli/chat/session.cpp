@@ -1,5 +1,6 @@
 #include "cli/chat/session.h"
 
+#include "cli/chat/chat_prompt.h"
 #include "cli/chat/history_store.h"
 #include "command/help.h"
 #include "command/options.h"
@@ -88,6 +89,7 @@ ChatSession::Next ChatSession::obey(const ChatCommand& command) {
     case Kind::kClear:
       conversation_.turns.clear();
       attached_.clear();
+      pictures_.clear();
       used_ = 0;
       console_.say("What was said is forgotten.");
       break;
@@ -108,6 +110,9 @@ ChatSession::Next ChatSession::obey(const ChatCommand& command) {
       break;
     case Kind::kRead:
       read_file(command.argument);
+      break;
+    case Kind::kImage:
+      attach_picture(command.argument);
       break;
     case Kind::kShow:
       show(command.argument);
@@ -142,6 +147,7 @@ std::string ChatSession::info() const {
   const std::string used = used_ > 0 || conversation_.turns.empty() ? of_context(used_) : "not known yet";
   text += fmt::format("  context used         {}, {} messages\n", used, conversation_.turns.size());
   if (!attached_.empty()) text += fmt::format("  before the next one  {} bytes of files\n", attached_.size());
+  if (!pictures_.empty()) text += fmt::format("  before the next one  {} pictures\n", pictures_.size());
   text += fmt::format("  system message       {}\n",
                       conversation_.system.empty() ? "none" : escaped(conversation_.system, 200));
   if (!settings_.source.empty())
@@ -158,7 +164,8 @@ void ChatSession::show(const std::string& topic) {
   if (!conversation_.system.empty()) console_.say("(system) " + harmless(conversation_.system));
   for (const Turn& t : conversation_.turns) {
     if (!t.thinking.empty()) console_.status("(thinking) " + harmless(t.thinking));
-    console_.say((t.user ? "> " : "") + harmless(t.content));
+    const std::string pictures = t.pictures.empty() ? "" : fmt::format("({} pictures) ", t.pictures.size());
+    console_.say((t.user ? "> " : "") + pictures + harmless(t.content));
   }
   if (conversation_.turns.empty()) console_.say("Nothing was said yet.");
 }
@@ -185,6 +192,14 @@ void ChatSession::read_file(const std::string& path) {
   console_.say(fmt::format("{}: {} bytes go before the next message.", escaped(path, 200), text->size()));
 }
 
+void ChatSession::attach_picture(const std::string& path) {
+  Result<server::PicturePtr> picture = read_picture(path);
+  if (!picture.ok()) return console_.fail(picture.error().message);
+  pictures_.push_back(std::move(*picture));
+  console_.say(
+      fmt::format("{}: {} bytes go before the next message.", escaped(path, 200), pictures_.back()->bytes.size()));
+}
+
 // Where there is no answer, the conversation is what it was.
 Status ChatSession::answer_or_restore(const Conversation& before, bool& done) {
   Result<bool> result = answered();
@@ -200,10 +215,13 @@ Status ChatSession::answer_or_restore(const Conversation& before, bool& done) {
 
 Status ChatSession::take_turn(const std::string& message) {
   const Conversation before = conversation_;
-  conversation_.turns.push_back({true, attached_ + message, {}});
+  conversation_.turns.push_back({true, attached_ + message, {}, pictures_});
   bool done = false;
   QUIRE_CHECKED(answer_or_restore(before, done));
-  if (done) attached_.clear();
+  if (done) {
+    attached_.clear();
+    pictures_.clear();
+  }
   return {};
 }
 
@@ -225,7 +243,8 @@ Status ChatSession::edit() {
     return {};
   }
   const Conversation before = conversation_;
-  const std::string message = conversation_.turns[conversation_.turns.size() - 2].content;
+  const Turn edited = conversation_.turns[conversation_.turns.size() - 2];
+  const std::string& message = edited.content;
   if (message.size() > HistoryStore::kMaxEntryBytes) {
     console_.fail("/edit: the message is too long to be edited here");
     return {};
@@ -237,7 +256,7 @@ Status ChatSession::edit() {
   }
   editor_.remember(typed.text);
   conversation_.turns.resize(conversation_.turns.size() - 2);
-  conversation_.turns.push_back({true, typed.text, {}});
+  conversation_.turns.push_back({true, typed.text, {}, edited.pictures});
   bool done = false;
   return answer_or_restore(before, done);
 }
@@ -251,7 +270,7 @@ Result<bool> ChatSession::answered() {
       if (!again) return false;
       continue;
     }
-    conversation_.turns.push_back({false, console_.content(), console_.thinking()});
+    conversation_.turns.push_back({false, console_.content(), console_.thinking(), {}});
     show_status(std::get<ChatAnswer>(result));
     used_ = std::get<ChatAnswer>(result).prompt_tokens + std::get<ChatAnswer>(result).tokens;
     return true;

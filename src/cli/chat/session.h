@@ -27,6 +27,7 @@ class ChatSession {
   std::string info() const;
   void load(const std::string& path);
   void read_file(const std::string& path);
+  void attach_picture(const std::string& path);
   Status regenerate();
   Status edit();
   Status take_turn(const std::string& message);
@@ -43,8 +44,9 @@ class ChatSession {
   Console console_;
   LineEditor editor_;
   Conversation conversation_;
-  std::string attached_;  // texts of files that the next message begins with
-  int64_t used_ = 0;      // tokens of context after the last answer; 0: not known
+  std::string attached_;                      // texts of files that the next message begins with
+  std::vector<server::PicturePtr> pictures_;  // likewise
+  int64_t used_ = 0;                          // tokens of context after the last answer; 0: not known
 };
 
 }  // namespace quire::cli

@@ -25,4 +25,10 @@ inline bool aligned_rows(const Tensor& t, int64_t elems) {
   return t.empty() || t.stride[0] % elems == 0;
 }
 
+// The same, and the first row begins at such a multiple, too: where operands are views of any columns. For launches, as
+// `fits` looks at no address.
+inline bool aligned_elements(const Tensor& t, int64_t elems) {
+  return aligned_rows(t, elems) && reinterpret_cast<uintptr_t>(t.data) % (elems * dtype_bytes(t.dtype, 1)) == 0;
+}
+
 }  // namespace quire::cuda

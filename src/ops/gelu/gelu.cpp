@@ -3,6 +3,7 @@
 
 #include <cmath>
 
+#include "ops/gelu/cuda/kernels.h"
 #include "ops/gelu/kernels.h"
 #include "ops/gemm/activation.h"
 #include "ops/kernel_table.h"
@@ -55,11 +56,15 @@ void reference(const OpContext& ctx, const GeluArgs& a) {
   });
 }
 
-constexpr auto kKernels = kernel_rows<GeluArgs>({
-    {"avx512", has_avx512<GeluArgs>, run<gelu_detail::rows_avx512>, CpuLevel::kAvx512},
-    {"avx2", fits_always<GeluArgs>, run<gelu_detail::rows_avx2>},
-    {"reference", fits_always<GeluArgs>, reference},
-});
+constexpr auto kKernels = joined(  //
+    cuda_rows<GeluArgs>({
+        {"cuda", cuda::gelu_fits, cuda::gelu, GpuLevel::kMma, nullptr, cuda::kGeluTakes},
+    }),
+    kernel_rows<GeluArgs>({
+        {"avx512", has_avx512<GeluArgs>, run<gelu_detail::rows_avx512>, CpuLevel::kAvx512},
+        {"avx2", fits_always<GeluArgs>, run<gelu_detail::rows_avx2>},
+        {"reference", fits_always<GeluArgs>, reference},
+    }));
 
 Traffic traffic_of(const GeluArgs& a) {
   return {.bytes = a.x.bytes() + a.y.bytes(), .flops = a.x.elems() * kGeluFlops};

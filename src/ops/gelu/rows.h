@@ -1,6 +1,7 @@
 // gelu, written once for both vector widths. Include after ops/simd/vec_*.h and ops/simd/math.h.
 #pragma once
 
+#include "ops/gelu/erfc.h"
 #include "ops/gelu/kernels.h"
 #include "ops/gemm/gated_simd.h"
 #include "ops/simd/pieces.h"
@@ -8,16 +9,12 @@
 namespace quire::gelu_detail {
 namespace {
 
-// erfc(z) for z >= 0, by ln erfc(z) = ln t - z^2 + P(t) with t = 1 / (1 + z / 2). P is a Chebyshev fit over z from 0 to
-// 16, where it is off by less than 8e-8; beyond, erfc is below float32's range.
+// erfc(z) for z >= 0 (ops/gelu/erfc.h).
 template <class V>
 inline V erfc_positive(V z) {
-  constexpr float kP[] = {0.17071624160942175f, -0.8187996427932864f,  1.4748580810370071f,  -1.1097361245824289f,
-                          0.25235934827954276f, -0.16980598098419433f, 0.09060702346940866f, 0.37543544618903346f,
-                          0.9998710629204537f,  -1.2655054099350178f};
   const V t = V::set1(1.0f) / fma(V::set1(0.5f), z, V::set1(1.0f));
-  V p = V::set1(kP[0]);
-  for (int i = 1; i < 10; ++i) p = fma(p, t, V::set1(kP[i]));
+  V p = V::set1(kErfcPolynomial[0]);
+  for (int i = 1; i < 10; ++i) p = fma(p, t, V::set1(kErfcPolynomial[i]));
   return t * simd::exp(fnma(z, z, p));
 }
 

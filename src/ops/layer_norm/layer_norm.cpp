@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "ops/kernel_table.h"
+#include "ops/layer_norm/cuda/kernels.h"
 #include "ops/layer_norm/kernels.h"
 
 namespace quire {
@@ -82,11 +83,15 @@ void reference(const OpContext& ctx, const LayerNormArgs& a) {
   });
 }
 
-constexpr auto kKernels = kernel_rows<LayerNormArgs>({
-    {"avx512", has_avx512<LayerNormArgs>, run<layer_norm_detail::rows_avx512>, CpuLevel::kAvx512},
-    {"avx2", fits_always<LayerNormArgs>, run<layer_norm_detail::rows_avx2>},
-    {"reference", fits_always<LayerNormArgs>, reference},
-});
+constexpr auto kKernels = joined(  //
+    cuda_rows<LayerNormArgs>({
+        {"cuda", cuda::layer_norm_fits, cuda::layer_norm, GpuLevel::kMma, nullptr, cuda::kLayerNormTakes},
+    }),
+    kernel_rows<LayerNormArgs>({
+        {"avx512", has_avx512<LayerNormArgs>, run<layer_norm_detail::rows_avx512>, CpuLevel::kAvx512},
+        {"avx2", fits_always<LayerNormArgs>, run<layer_norm_detail::rows_avx2>},
+        {"reference", fits_always<LayerNormArgs>, reference},
+    }));
 
 Traffic traffic_of(const LayerNormArgs& a) {
   const bool adds = !a.add.empty();

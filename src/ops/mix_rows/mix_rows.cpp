@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "ops/kernel_table.h"
+#include "ops/mix_rows/cuda/kernels.h"
 #include "ops/mix_rows/kernels.h"
 
 namespace quire {
@@ -58,11 +59,15 @@ void reference(const OpContext& ctx, const MixRowsArgs& a) {
   });
 }
 
-constexpr auto kKernels = kernel_rows<MixRowsArgs>({
-    {"avx512", has_avx512<MixRowsArgs>, run<mix_rows_detail::rows_avx512>, CpuLevel::kAvx512},
-    {"avx2", fits_always<MixRowsArgs>, run<mix_rows_detail::rows_avx2>},
-    {"reference", fits_always<MixRowsArgs>, reference},
-});
+constexpr auto kKernels = joined(  //
+    cuda_rows<MixRowsArgs>({
+        {"cuda", cuda::mix_rows_fits, cuda::mix_rows, GpuLevel::kMma, nullptr, cuda::kMixRowsTakes},
+    }),
+    kernel_rows<MixRowsArgs>({
+        {"avx512", has_avx512<MixRowsArgs>, run<mix_rows_detail::rows_avx512>, CpuLevel::kAvx512},
+        {"avx2", fits_always<MixRowsArgs>, run<mix_rows_detail::rows_avx2>},
+        {"reference", fits_always<MixRowsArgs>, reference},
+    }));
 
 // Of the table, as many rows as are named, or all of it if those are more.
 Traffic traffic_of(const MixRowsArgs& a) {

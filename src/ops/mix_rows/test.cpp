@@ -15,9 +15,11 @@ struct Case {
   int64_t rows = 1, count = 1, table = 1, width = 1;
   bool add = false;
   float magnitude = 1.0f;
+  int64_t gap = 5;  // between rows of x
 
   std::string name() const {
-    return fmt::format("T={} K={} N={} D={}{} of {}", rows, count, table, width, add ? " add" : "", magnitude);
+    return fmt::format("T={} K={} N={} D={}{} of {}", rows, count, table, width, add ? " add" : "", magnitude) +
+           (gap == 5 ? "" : fmt::format(" gap={}", gap));
   }
 };
 
@@ -25,9 +27,8 @@ void run_case(Suite& s, const Case& c) {
   const std::string name = c.name();
   if (!s.wants_case(name)) return;
   Rng rng = s.rng_for_case(name);
-  constexpr int64_t kGap = 5;
   Buffer rows(DType::kI32, {c.rows, c.count}), weights(DType::kF32, {c.rows, c.count});
-  Buffer table(DType::kF32, {c.table, c.width}), x(DType::kF32, {c.rows, c.width + kGap});
+  Buffer table(DType::kF32, {c.table, c.width}), x(DType::kF32, {c.rows, c.width + c.gap});
   for (int64_t i = 0; i < c.rows * c.count; ++i)
     rows.tensor().as<int32_t>()[i] = rng.integer(0, static_cast<int>(c.table) - 1);
   weights.fill([&] { return rng.uniform(0.0f, 1.0f); });
@@ -39,7 +40,7 @@ void run_case(Suite& s, const Case& c) {
   std::vector<double> want, bound;
   for (int64_t t = 0; t < c.rows; ++t)
     for (int64_t i = 0; i < c.width; ++i) {
-      double sum = c.add ? static_cast<double>(load_float(x, t * (c.width + kGap) + i)) : 0.0,
+      double sum = c.add ? static_cast<double>(load_float(x, t * (c.width + c.gap) + i)) : 0.0,
              magnitude = std::abs(sum);
       for (int64_t k = 0; k < c.count; ++k) {
         const double p = static_cast<double>(load_float(weights, t * c.count + k)) *
@@ -75,6 +76,8 @@ void mix_rows_conformance(Suite& s) {
       for (const int64_t count : {1, 4, 16})
         for (const bool add : {false, true}) run_case(s, {rows, count, 1 + width % 37, width, add});
   run_case(s, {9, MixRowsArgs::kMost, 300, 20, false});
+  for (const int64_t gap : {0, 4})  // rows of whole vectors, also of a GPU's
+    for (const bool add : {false, true}) run_case(s, {9, 4, 50, 1152, add, 1.0f, gap});
   run_case(s, {5, 4, 64, 333, true, 1e30f});
   run_case(s, {5, 4, 64, 333, true, 1e-30f});
 }

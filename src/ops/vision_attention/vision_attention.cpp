@@ -2,6 +2,7 @@
 #include "ops/vision_attention/vision_attention.h"
 
 #include "ops/kernel_table.h"
+#include "ops/vision_attention/cuda/kernels.h"
 #include "ops/vision_attention/kernels.h"
 
 namespace quire {
@@ -31,12 +32,17 @@ void launch(const OpContext& ctx, const VisionAttentionArgs& a) {
   run_tasks(ctx, a, kMultiple, kTask);
 }
 
-constexpr auto kKernels = kernel_rows<VisionAttentionArgs>({
-    {"amx", fits_amx, launch<attention::attend_amx, 32>, CpuLevel::kAmx},
-    {"avx512", fits_avx512, launch<attention::attend_avx512, 8>, CpuLevel::kAvx512Bf16},
-    {"avx2", fits_avx2, launch<attention::attend_avx2, 8>},
-    {"reference", fits_always<VisionAttentionArgs>, vision_attention_detail::reference},
-});
+constexpr auto kKernels = joined(  //
+    cuda_rows<VisionAttentionArgs>({
+        {"cuda", cuda::vision_attention_fits, cuda::vision_attention, GpuLevel::kMma, nullptr,
+         cuda::kVisionAttentionTakes},
+    }),
+    kernel_rows<VisionAttentionArgs>({
+        {"amx", fits_amx, launch<attention::attend_amx, 32>, CpuLevel::kAmx},
+        {"avx512", fits_avx512, launch<attention::attend_avx512, 8>, CpuLevel::kAvx512Bf16},
+        {"avx2", fits_avx2, launch<attention::attend_avx2, 8>},
+        {"reference", fits_always<VisionAttentionArgs>, vision_attention_detail::reference},
+    }));
 
 // Every pair of a span is a product of two heads, an exponential, and a value that is added.
 Traffic traffic_of(const VisionAttentionArgs& a) {

@@ -38,7 +38,7 @@ struct PlaneRotation {
 // out[t, h] = softmax(scale * rotated(q[t, h]) . rotated(K)) V over the rows of t's span.
 //   q, k, v [T, H, d]  activation type; a row's heads are contiguous, and its stride is any: three parts of one product
 //   out     [T, H * d] activation type; may be none of these. Rows of no span stay as they are
-// d is a multiple of 8. Without positions nothing is rotated. The CPU's kernels round rotated queries and keys to bf16.
+// d is a multiple of 8. Without positions nothing is rotated. Kernels round rotated queries and keys to bf16.
 // Softmax in float32, keys walked in groups cut at fixed distances from the span's beginning, in ascending order: a
 // row's bits depend on its span alone, not on other spans, on where the span lies in the batch, or on threads.
 struct VisionAttentionArgs {

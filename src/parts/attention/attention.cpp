@@ -95,6 +95,9 @@ void attention(const LayerPass& pass, const AttentionSpec& a, const AttentionWei
                               {.w = w.v, .bias = w.v_bias, .y = r.v_proj}};
   // Without weights of their own, values are what keys are projected to, and both are those of another layer.
   const Tensor keys = w.k.empty() ? Tensor{} : r.k_proj, values = w.v.empty() ? keys : r.v_proj;
+  const bool turns_by_axes = !c.coordinates.empty() && !c.rope.axes.empty();
+  Rope rope = c.rope;
+  if (!turns_by_axes) rope.axes = {};
   const size_t products = w.k.empty() ? 1 : w.v.empty() ? 2 : 3;
   linear(pass.ctx, {.x = h, .parts = std::span(parts).first(products), .latency_rows = pass.latency_rows});
   attention_prepare(pass.ctx, {.q_proj = r.q_proj,
@@ -104,11 +107,12 @@ void attention(const LayerPass& pass, const AttentionSpec& a, const AttentionWei
                                .k_norm = w.k_norm,
                                .v_norm = w.v_norm,
                                .eps = pass.eps,
-                               .rope = c.rope,
+                               .rope = rope,
                                .segments = c.segments,
                                .q = r.q,
                                .gate = r.gate,
-                               .kv = c.kv});
+                               .kv = c.kv,
+                               .coordinates = turns_by_axes ? c.coordinates : Tensor{}});
   if (pass.caches_only) return;
   paged_attention(pass.ctx, {.q = r.q,
                              .gate = r.gate,

@@ -45,7 +45,8 @@ struct AttentionContext {
   const KvLayer& kv;      // keys and values that it attends to; its own are written there
   SegmentArray segments;  // with the block tables of the pool that these are in
   const Rope& rope;
-  int64_t window = 0;  // 0: all positions
+  int64_t window = 0;       // 0: all positions
+  Tensor coordinates = {};  // [T, 3] i32: where rows stand for the rotation; empty: at their positions
 };
 // From the normalised rows h.
 void attention(const LayerPass& pass, const AttentionSpec& a, const AttentionWeights& w, const AttentionContext& c,

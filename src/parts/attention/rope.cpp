@@ -38,6 +38,31 @@ Status read_yarn(const ModelKeys& k, RopeSpec& r) {
   return {};
 }
 
+Status read_sections(const ModelKeys& k, RopeSpec& r) {
+  constexpr std::string_view kKey = "rope.dimension_sections";
+  if (!k.has(kKey)) return {};
+  QUIRE_TRY(const std::vector<int32_t> all, k.file().get_i32_array(k.full(kKey)));
+  if (all.size() < r.sections.size()) return file_error("{}: {} numbers, not three", k.full(kKey), all.size());
+  int64_t sum = 0;
+  for (const int32_t n : all) {
+    if (n < 0 || n > r.n_rot) return file_error("{}: {} of {} pairs", k.full(kKey), n, r.n_rot / 2);
+    sum += n;
+  }
+  if (sum > r.n_rot / 2) return file_error("{}: {} pairs, but {} are turned", k.full(kKey), sum, r.n_rot / 2);
+  std::copy_n(all.begin(), r.sections.size(), r.sections.begin());
+  return {};
+}
+
+std::vector<int32_t> axes_of(const RopeSpec& c) {
+  std::vector<int32_t> axes;
+  if (!c.has_sections()) return axes;
+  for (int32_t j = 0; j < c.n_rot / 2; ++j) {
+    const int32_t turn = j % 3;
+    axes.push_back(turn > 0 && j < 3 * c.sections[static_cast<size_t>(turn)] ? turn : 0);
+  }
+  return axes;
+}
+
 }  // namespace
 
 Status read_rope(const ModelKeys& k, const Architecture& row, int32_t head_dim, int64_t& context, RopeSpec& r) {
@@ -45,6 +70,7 @@ Status read_rope(const ModelKeys& k, const Architecture& row, int32_t head_dim, 
   QUIRE_CHECKED(k.number32_or("rope.dimension_count", head_dim, 2, head_dim, r.n_rot));
   if (r.n_rot % 2 != 0) return file_error("{}: {} is odd", k.full("rope.dimension_count"), r.n_rot);
   r.exact_yarn = row.exact_yarn;
+  if (row.rope_sections) QUIRE_CHECKED(read_sections(k, r));
   QUIRE_CHECKED(k.positive("rope.freq_base", r.freq_base));
   QUIRE_TRY(const std::string_view type, k.file().get_string_or(k.full("rope.scaling.type"), "none"));
   QUIRE_CHECKED(k.positive("rope.scaling.factor", r.factor));
@@ -92,6 +118,7 @@ RopeTable make_rope_table(const RopeSpec& c, std::span<const float> divisors) {
     }
     t.inv_freq.push_back(static_cast<float>(f));
   }
+  t.axes = axes_of(c);
   t.magnitude = c.attn_factor;
   // Without any extrapolation it is linear scaling, which leaves magnitudes alone.
   if (c.scaling == RopeSpec::Scaling::kYarn && c.extrapolation != 0.0f)

@@ -1,6 +1,7 @@
 // Rotary embeddings: what a model's are, and their frequencies with the scaling applied.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -22,6 +23,11 @@ struct RopeSpec {
   // Of YaRN: how far frequencies of short wavelengths keep what they were (1: whole), and between how many turns in the
   // original context the ramp lies.
   float extrapolation = 1.0f, beta_fast = 32.0f, beta_slow = 1.0f;
+  // Pairs that are turned by time, row and column within an image; all 0: positions are one number. The first pairs
+  // take turns between the three, as far as each has any left; time has the rest ("Qwen3-VL", arXiv:2511.21631).
+  std::array<int32_t, 3> sections{};
+
+  bool has_sections() const { return sections[1] > 0 || sections[2] > 0; }
 };
 
 class ModelKeys;
@@ -35,8 +41,11 @@ Status read_local_rope(const ModelKeys& k, const Architecture& row, int32_t head
 struct RopeTable {
   std::vector<float> inv_freq;  // [n_rot / 2]
   float magnitude = 1.0f;
+  std::vector<int32_t> axes;  // [n_rot / 2]; empty: without sections
   Rope rope(const RopeSpec& r) const {
-    return {r.style, r.n_rot, make_tensor(inv_freq.data(), {static_cast<int64_t>(inv_freq.size())}), magnitude};
+    const auto pairs = static_cast<int64_t>(inv_freq.size());
+    return {r.style, r.n_rot, make_tensor(inv_freq.data(), {pairs}), magnitude,
+            axes.empty() ? Tensor{} : make_tensor(axes.data(), {pairs})};
   }
 };
 

@@ -90,7 +90,7 @@ function wireCall(c) {
 }
 
 function wireMessage(m) {
-  const out = { role: m.role, content: withFiles(m) };
+  const out = { role: m.role, content: contentOf(m) };
   if (m.role === "tool") out.tool_call_id = m.call;
   if (m.reasoning) out.reasoning_content = m.reasoning;
   if (m.calls?.length) out.tool_calls = m.calls.map(wireCall);

@@ -4,11 +4,15 @@ const LARGEST_TEXT = 1_000_000; // bytes of a file that goes with a message
 const MOST_FILES = 20; // with one message
 const LARGEST_IMPORT = 50_000_000;
 
-let attached = []; // [{name, text}], for the next message
+let attached = []; // [{name, text}, or of pictures {name, url}], for the next message
 
 async function attach(files) {
   for (const file of files) {
     if (attached.length >= MOST_FILES) return notify(`No more than ${MOST_FILES} files go with a message.`, true);
+    if (isPicture(file)) {
+      await attachPicture(file);
+      continue;
+    }
     if (file.size > LARGEST_TEXT) {
       notify(`${file.name} is larger than ${plural(LARGEST_TEXT, "byte")}.`, true);
       continue;
@@ -31,7 +35,8 @@ function showAttached() {
       showAttached();
       $("prompt").focus();
     });
-    return make("li", {}, make("span", {}, file.name), remove);
+    const shown = file.url ? make("img", { src: file.url, alt: "" }) : null;
+    return make("li", {}, shown, make("span", {}, file.name), remove);
   });
   $("attached").replaceChildren(...chips);
   $("attached").hidden = chips.length === 0;
@@ -40,7 +45,7 @@ function showAttached() {
 
 // A message as the model reads it: each file in a fence that nothing in it closes, and then what was written.
 function withFiles(m) {
-  const parts = (m.files ?? []).map(({ name, text }) => {
+  const parts = (m.files ?? []).filter((f) => !f.url).map(({ name, text }) => {
     let longest = 2;
     for (const [run] of text.matchAll(/`+/g)) longest = Math.max(longest, run.length);
     const fence = "`".repeat(longest + 1);
@@ -50,7 +55,8 @@ function withFiles(m) {
   return parts.join("\n\n");
 }
 
-function fileElement({ name, text }) {
+function fileElement({ name, text, url }) {
+  if (url) return make("img", { class: "picture", src: url, alt: name, title: name });
   return make("details", { class: "call file" }, make("summary", {}, make("b", {}, name), ` ${plural(text.length,
     "character")}`), make("pre", { tabindex: "0" }, text));
 }

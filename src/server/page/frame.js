@@ -115,6 +115,7 @@ function listen() {
   $("export").addEventListener("click", exportChats);
   $("search").addEventListener("input", showChats);
   onFiles("attach", (files) => attach(files));
+  listenForPictures();
   onFiles("import", (files) => importChats(files[0]));
   $("clear").addEventListener("click", clearChats);
   $("theme").addEventListener("click", nextTheme);
@@ -147,6 +148,7 @@ async function meet() {
   const room = `${first.id} keeps up to ${plural(first.max_model_len, "token")} in mind.`;
   $("facts").textContent = room + " What you write goes to this server only.";
   const sampling = props.default_generation_settings?.params ?? {};
+  showWhatIsTaken(props.modalities?.vision === true);
   contextOf = new Map(models.map((m) => [m.id, m.max_model_len]));
   showGauge();
   for (const name of SAMPLING)

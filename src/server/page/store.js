@@ -54,7 +54,8 @@ function messagesFrom(kept, depth) {
   for (const m of messages) {
     for (const name of ["reasoning", "error", "finish"]) if (!isText(m[name])) delete m[name];
     if (!Array.isArray(m.calls) || !m.calls.every((c) => isText(c?.name) && isText(c.arguments))) delete m.calls;
-    if (!Array.isArray(m.files) || !m.files.every((f) => isText(f?.name) && isText(f.text))) delete m.files;
+    const isFile = (f) => isText(f?.name) && (f.url === undefined ? isText(f.text) : isPictureUrl(f.url));
+    if (!Array.isArray(m.files) || !m.files.every(isFile)) delete m.files;
     if (!STATS.every((name) => Number.isFinite(m.stats?.[name]))) delete m.stats;
     m.fork = forkFrom(m.fork, depth);
     if (!m.fork) delete m.fork;

@@ -2,6 +2,7 @@
 
 #include "server/protocol/chat_body.h"
 #include "server/protocol/content_part.h"
+#include "server/protocol/picture.h"
 
 namespace quire::server {
 namespace {
@@ -22,13 +23,9 @@ std::string type_of(Json& block) {
   return type != nullptr && type->is_string() ? type->get<std::string>() : "";
 }
 
-ApiResult<Json> block_part(Json& block, const std::string& where, IgnoredFields& ignored) {
-  QUIRE_TRY(PartText read, read_part_text(block, where, ignored));
-  return text_part(std::move(read.text), member(block, "cache_control"));
-}
-
 // A text, or a list of blocks, as parts of a content.
-ApiResult<Json> text_parts(Json& content, const std::string& where, IgnoredFields& ignored) {
+ApiResult<Json> content_parts(Json& content, const std::string& where, const RequestLimits& limits,
+                              IgnoredFields& ignored) {
   Json parts = Json::array();
   if (content.is_string()) {
     parts.push_back(text_part(std::move(content)));
@@ -36,7 +33,7 @@ ApiResult<Json> text_parts(Json& content, const std::string& where, IgnoredField
   }
   if (!content.is_array()) return wrong_type(where, "a string or an array of blocks", content);
   for (size_t i = 0; i < content.size(); ++i) {
-    QUIRE_TRY(Json part, block_part(content[i], fmt::format("{}[{}]", where, i), ignored));
+    QUIRE_TRY(Json part, read_chat_part(content[i], fmt::format("{}[{}]", where, i), limits, ignored));
     parts.push_back(std::move(part));
   }
   return parts;
@@ -44,13 +41,14 @@ ApiResult<Json> text_parts(Json& content, const std::string& where, IgnoredField
 
 class MessagesReader {
  public:
-  MessagesReader(Fields& fields, ChatBody& chat) : fields_(fields), chat_(chat) {}
+  MessagesReader(Fields& fields, const RequestLimits& limits, ChatBody& chat)
+      : fields_(fields), limits_(limits), chat_(chat) {}
 
   ApiStatus system();
   ApiStatus messages();
-  ApiStatus tools(const RequestLimits& limits);
+  ApiStatus tools();
   ApiStatus tool_choice();
-  ApiStatus thinking(const RequestLimits& limits);
+  ApiStatus thinking();
   void output_format(Json& format);
 
  private:
@@ -61,13 +59,14 @@ class MessagesReader {
   ApiStatus assistant_block(Json& block, const std::string& where, Json& message);
 
   Fields& fields_;
+  const RequestLimits& limits_;
   ChatBody& chat_;
 };
 
 ApiStatus MessagesReader::system() {
   Json* system = fields_.take("system");
   if (system == nullptr) return {};
-  QUIRE_TRY(Json parts, text_parts(*system, "system", fields_.ignored()));
+  QUIRE_TRY(Json parts, content_parts(*system, "system", limits_, fields_.ignored()));
   if (!parts.empty()) chat_.add_message("system")["content"] = std::move(parts);
   return {};
 }
@@ -102,7 +101,7 @@ ApiStatus MessagesReader::message(Json& m, const std::string& where) {
   if (role == "assistant") return assistant(blocks, where + ".content");
   if (role != "system")
     return bad_field(where + ".role", "invalid_value", "'{}.role' must be \"user\" or \"assistant\"", where);
-  QUIRE_TRY(Json parts, text_parts(blocks, where + ".content", fields_.ignored()));
+  QUIRE_TRY(Json parts, content_parts(blocks, where + ".content", limits_, fields_.ignored()));
   chat_.add_message("system")["content"] = std::move(parts);
   return {};
 }
@@ -121,7 +120,7 @@ ApiStatus MessagesReader::user(Json& blocks, const std::string& where) {
       flush();
       QUIRE_CHECKED(tool_result(block, name));
     } else {
-      QUIRE_TRY(Json part, block_part(block, name, fields_.ignored()));
+      QUIRE_TRY(Json part, read_chat_part(block, name, limits_, fields_.ignored()));
       parts.push_back(std::move(part));
     }
   }
@@ -133,7 +132,7 @@ ApiStatus MessagesReader::user(Json& blocks, const std::string& where) {
 ApiStatus MessagesReader::tool_result(Json& block, const std::string& where) {
   Json parts = Json::array();
   if (Json* content = member(block, "content")) {
-    QUIRE_TRY(parts, text_parts(*content, where + ".content", fields_.ignored()));
+    QUIRE_TRY(parts, content_parts(*content, where + ".content", limits_, fields_.ignored()));
   }
   if (parts.empty()) parts.push_back(text_part(""));
   if (Json* mark = member(block, "cache_control"); mark != nullptr && !parts.back().contains("cache_control"))
@@ -158,7 +157,12 @@ ApiStatus MessagesReader::assistant_block(Json& block, const std::string& where,
                                      {"function", {{"name", std::move(*name)}, {"arguments", std::move(arguments)}}}});
     return {};
   }
-  QUIRE_TRY(PartText read, read_part_text(block, where, fields_.ignored()));
+  if (limits_.images && is_picture(block)) {
+    QUIRE_TRY(Json picture, picture_part(block, where));
+    message["content"].push_back(std::move(picture));
+    return {};
+  }
+  QUIRE_TRY(PartText read, read_part_text(block, where, limits_.images, fields_.ignored()));
   if (read.reasoning) {
     Json& reasoning = message["reasoning_content"];
     reasoning = (reasoning.is_null() ? "" : reasoning.get_ref<std::string&>()) + read.text;
@@ -178,7 +182,7 @@ ApiStatus MessagesReader::assistant(Json& blocks, const std::string& where) {
   return {};
 }
 
-ApiStatus MessagesReader::tools(const RequestLimits&) {
+ApiStatus MessagesReader::tools() {
   Json* tools = fields_.take("tools");
   if (tools == nullptr) return {};
   if (!tools->is_array()) return wrong_type("tools", "an array", *tools);
@@ -224,7 +228,7 @@ void MessagesReader::output_format(Json& format) {
 }
 
 // A template's switch: on, off, or how much.
-ApiStatus MessagesReader::thinking(const RequestLimits& limits) {
+ApiStatus MessagesReader::thinking() {
   Json* thinking = fields_.take_object("thinking");
   Json* config = fields_.take_object("output_config");
   Json effort;
@@ -232,7 +236,7 @@ ApiStatus MessagesReader::thinking(const RequestLimits& limits) {
   if (config != nullptr && member(*config, "effort") != nullptr && effort != "none") effort = (*config)["effort"];
   if (config != nullptr && member(*config, "format") != nullptr) output_format((*config)["format"]);
   if (effort.is_null()) return {};
-  if (limits.effort_variable.empty())
+  if (limits_.effort_variable.empty())
     fields_.note_ignored(thinking != nullptr ? "thinking" : "output_config");
   else
     chat_.set("reasoning_effort", std::move(effort));
@@ -245,12 +249,12 @@ ApiResult<ChatRequest> parse_anthropic_request(JsonDocument body, const RequestL
   IgnoredFields ignored{.strict = limits.strict_parameters};
   Fields f(*body, ignored);
   ChatBody chat(f);
-  MessagesReader reader(f, chat);
+  MessagesReader reader(f, limits, chat);
   QUIRE_CHECKED(reader.system());
   QUIRE_CHECKED(reader.messages());
-  QUIRE_CHECKED(reader.tools(limits));
+  QUIRE_CHECKED(reader.tools());
   QUIRE_CHECKED(reader.tool_choice());
-  QUIRE_CHECKED(reader.thinking(limits));
+  QUIRE_CHECKED(reader.thinking());
   chat.pass({"model", "max_tokens", "stream"});
   chat.pass("stop_sequences", "stop");
   chat.pass_extensions();

@@ -4,6 +4,8 @@
 #include <iterator>
 
 #include "gguf/metadata.h"
+#include "server/protocol/chat_body.h"
+#include "server/protocol/picture.h"
 #include "tokenizer/unicode.h"
 
 namespace quire::server {
@@ -53,13 +55,14 @@ std::string shown(std::string text) {
   return unicode::replace_invalid(text);
 }
 
-std::string words_for(std::string_view what) {
-  return fmt::format("[{} left out: this model reads text only]", what);
+std::string words_for(std::string_view what, bool images = false) {
+  return fmt::format("[{} left out: this model reads text {}]", what, images ? "and images of messages" : "only");
 }
 
 class PartReader {
  public:
-  PartReader(std::string where, IgnoredFields& ignored) : where_(std::move(where)), ignored_(ignored) {}
+  PartReader(std::string where, bool images, IgnoredFields& ignored)
+      : where_(std::move(where)), images_(images), ignored_(ignored) {}
 
   // A part of another kind than a plain text.
   std::string other(const Json& part, const std::string& type) {
@@ -85,7 +88,7 @@ class PartReader {
 
   std::string leave_out(std::string_view kind, const std::string& what) {
     ignored_.note_left_out(where_, kind);
-    return words_for(what);
+    return words_for(what, images_);
   }
 
  private:
@@ -129,17 +132,18 @@ class PartReader {
   }
 
   std::string where_;
+  bool images_;
   IgnoredFields& ignored_;
 };
 
-ApiError text_only(const std::string& where, const std::string& type) {
-  return bad_field(where + ".type", "unsupported_parameter", "'{}.type' is {}: this server reads text only", where,
-                   gguf::printable(type.substr(0, kMostShown)));
+ApiError text_only(const std::string& where, const std::string& type, bool images) {
+  return bad_field(where + ".type", "unsupported_parameter", "'{}.type' is {}: this server reads text {}", where,
+                   gguf::printable(type.substr(0, kMostShown)), images ? "and images" : "only");
 }
 
 }  // namespace
 
-ApiResult<PartText> read_part_text(Json& part, const std::string& where, IgnoredFields& ignored) {
+ApiResult<PartText> read_part_text(Json& part, const std::string& where, bool images, IgnoredFields& ignored) {
   if (!part.is_object())
     return bad_field(where, "invalid_type", "'{}' must be an object, not {}", where, json_kind(part));
   if (Json* const type = part.contains("type") ? &part["type"] : nullptr; type != nullptr && !type->is_string())
@@ -156,9 +160,17 @@ ApiResult<PartText> read_part_text(Json& part, const std::string& where, Ignored
                        text->member);
   }
   const size_t before = ignored.left_out_count;
-  PartText read{PartReader(where, ignored).other(part, type), text != std::end(kTexts)};
-  if (ignored.strict && ignored.left_out_count > before) return text_only(where, type);
+  PartText read{PartReader(where, images, ignored).other(part, type), text != std::end(kTexts)};
+  if (ignored.strict && ignored.left_out_count > before) return text_only(where, type, images);
   return read;
+}
+
+ApiResult<Json> read_chat_part(Json& part, const std::string& where, const RequestLimits& limits,
+                               IgnoredFields& ignored) {
+  if (limits.images && is_picture(part)) return picture_part(part, where);
+  QUIRE_TRY(PartText read, read_part_text(part, where, limits.images, ignored));
+  const auto mark = part.find("cache_control");
+  return text_part(std::move(read.text), mark == part.end() ? nullptr : &*mark);
 }
 
 ApiResult<std::string> words_for_images(const Json* images, const std::string& where, IgnoredFields& ignored) {

@@ -7,6 +7,7 @@
 
 #include "gguf/metadata.h"
 #include "server/protocol/content_part.h"
+#include "server/random_id.h"
 
 namespace quire::server {
 namespace {
@@ -33,8 +34,9 @@ bool drop_headers(std::string& text, std::span<const std::string> names) {
   return begin > 0;
 }
 
-// One part of a content: its text, and whether it ends at a mark.
+// One part of a content: its text or its picture, and whether it ends at a mark.
 struct Part : PartText {
+  PicturePtr picture;
   bool marked = false;
 };
 
@@ -51,9 +53,14 @@ ApiResult<bool> read_mark(Fields& f, const std::string& name) {
                    name);
 }
 
-ApiResult<Part> read_part(Json& p, const std::string& name, IgnoredFields& ignored) {
-  QUIRE_TRY(PartText said, read_part_text(p, name, ignored));
-  Part part{std::move(said)};
+ApiResult<Part> read_part(Json& p, const std::string& name, bool images, IgnoredFields& ignored) {
+  Part part;
+  if (images && is_picture(p)) {
+    QUIRE_TRY(p, picture_part(p, name));
+    part.picture = take_picture(p);
+  } else {
+    QUIRE_TRY(static_cast<PartText&>(part), read_part_text(p, name, images, ignored));
+  }
   Fields f(p, ignored, name + ".");
   QUIRE_TRY(part.marked, read_mark(f, name));
   // What comes with texts that other APIs' models wrote changes nothing.
@@ -68,20 +75,39 @@ struct JoinedParts {
   std::string text, reasoning;
 };
 
-// The parts of a content as one text. `marks` receives where marked ones end. `thinks`: what is reasoning stands apart.
+ApiStatus add_picture(Part& part, const RequestLimits& limits, Pictures& to, std::string& text) {
+  if (to.files.size() >= static_cast<size_t>(limits.max_images))
+    return bad_field("messages", "invalid_value", "the request has more than {} pictures (limit max_images)",
+                     limits.max_images);
+  if (to.word.empty()) to.word = "picture" + random_hex();
+  text += to.word_of(to.files.size());
+  to.files.push_back(std::move(part.picture));
+  return {};
+}
+
+// The parts of a content as one text. `marks` receives where marked ones end, `pictures` those there are. `thinks`:
+// what is reasoning stands apart.
 ApiResult<JoinedParts> join_parts(Json& parts, const std::string& where, std::span<const std::string> headers,
-                                  bool thinks, std::vector<size_t>& marks, IgnoredFields& ignored) {
+                                  bool thinks, const RequestLimits& limits, std::vector<size_t>& marks,
+                                  Pictures& pictures, IgnoredFields& ignored) {
   JoinedParts joined;
-  bool first = true;
+  bool first = true, behind_text = false;
   for (size_t i = 0; i < parts.size(); ++i) {
-    QUIRE_TRY(Part part, read_part(parts[i], fmt::format("{}[{}]", where, i), ignored));
+    QUIRE_TRY(Part part, read_part(parts[i], fmt::format("{}[{}]", where, i), limits.images, ignored));
+    if (part.picture != nullptr) {
+      QUIRE_CHECKED(add_picture(part, limits, pictures, joined.text));
+      first = behind_text = false;
+      if (part.marked) marks.push_back(joined.text.size());
+      continue;
+    }
     if (thinks && part.reasoning) {
       joined.reasoning += part.text;
       continue;
     }
     if (first && drop_headers(part.text, headers) && part.text.empty()) continue;
-    if (!first) joined.text += '\n';
+    if (behind_text) joined.text += '\n';
     first = false;
+    behind_text = true;
     joined.text += part.text;
     if (part.marked) marks.push_back(joined.text.size());
   }
@@ -148,7 +174,8 @@ void shape_calls(Json& message, CallArguments takes) {
 }
 
 ApiStatus normalise(Json& message, const std::string& where, std::span<const std::string> headers,
-                    std::vector<size_t>& marks, const RequestLimits& limits, IgnoredFields& ignored) {
+                    const RequestLimits& limits, std::vector<size_t>& marks, Pictures& pictures,
+                    IgnoredFields& ignored) {
   if (!message.is_object())
     return bad_field(where, "invalid_type", "'{}' must be an object, not {}", where, json_kind(message));
   drop_nulls(message);
@@ -171,8 +198,8 @@ ApiStatus normalise(Json& message, const std::string& where, std::span<const std
     return bad_field(where + ".content", "missing_parameter", "'{}.content' is missing", where);
   }
   if (content->is_array()) {
-    QUIRE_TRY(JoinedParts joined,
-              join_parts(*content, where + ".content", headers, *role == "assistant", marks, ignored));
+    QUIRE_TRY(JoinedParts joined, join_parts(*content, where + ".content", headers, *role == "assistant", limits, marks,
+                                             pictures, ignored));
     dismantle(*content);
     *content = std::move(joined.text);
     if (joined.reasoning.empty() || message.contains("reasoning_content")) return {};
@@ -221,6 +248,10 @@ void read_ending(Fields& f, const Json& last, Conversation& c) {
 
 }  // namespace
 
+std::string Pictures::word_of(size_t i) const {
+  return fmt::format("{}{:0{}}", word, i, kDigits);
+}
+
 void read_conversation(Fields& f, const RequestLimits& limits, Conversation& c) {
   Json* messages = f.take("messages");
   if (f.failed()) return;
@@ -238,8 +269,8 @@ void read_conversation(Fields& f, const RequestLimits& limits, Conversation& c) 
     const std::span<const std::string> headers =
         i == 0 ? std::span(limits.system_headers) : std::span<const std::string>();
     marks.clear();
-    if (ApiStatus s = normalise(all[i], fmt::format("messages[{}]", i), headers, marks, limits, f.ignored()); !s.ok())
-      return f.fail(s.take_error());
+    ApiStatus read = normalise(all[i], fmt::format("messages[{}]", i), headers, limits, marks, c.pictures, f.ignored());
+    if (!read.ok()) return f.fail(read.take_error());
     for (const size_t at : marks) c.marks.push_back({i, at});
   }
   if (c.marks.size() > kMaxCacheMarks)

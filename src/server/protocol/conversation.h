@@ -6,6 +6,7 @@
 
 #include "server/protocol/fields.h"
 #include "server/protocol/generation_params.h"
+#include "server/protocol/picture.h"
 
 namespace quire::server {
 
@@ -14,6 +15,16 @@ inline constexpr size_t kMaxCacheMarks = 4;  // of one request, as in Anthropic'
 // Where a part of a content that has "cache_control" ends: after so many bytes of a message's content.
 struct CacheMark {
   size_t message = 0, offset = 0;
+};
+
+// The pictures of a conversation. In a content a word stands in the place of each, which nobody can have written
+// because each request has another one; what a chat template makes of a picture is put there later (picture_prompt.h).
+struct Pictures {
+  std::string word;  // what the words of all begin with; empty: there is none
+  std::vector<PicturePtr> files;
+
+  static constexpr size_t kDigits = 6;  // of the number, which follows
+  std::string word_of(size_t i) const;
 };
 
 struct Conversation {
@@ -26,6 +37,7 @@ struct Conversation {
   bool add_generation_prompt = true;
   bool continue_final = false;  // the answer goes on with the last message, which the prompt leaves open
   std::vector<CacheMark> marks;
+  Pictures pictures;  // what words stand for
 };
 
 // Takes "messages", "add_generation_prompt", "continue_final_message", "chat_template_kwargs" and "reasoning_effort"

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "engine/request.h"
+#include "image/decode.h"
 #include "server/protocol/constraint.h"
 #include "server/protocol/fields.h"
 #include "tokenizer/chat_template.h"
@@ -46,6 +47,10 @@ struct RequestLimits {
   bool infill = false;                        // the vocabulary has tokens for filling in. Filled in
   int64_t max_output_tokens = 0;  // of answers whose requests do not say; 0: as many as the context has room for
   bool any_model = false;         // a name that is not served means the model that there is
+  bool images = false;            // the model takes pictures. Filled in
+  int max_images = 256;           // of one request
+  image::ImageLimits image;       // of each
+  size_t max_image_memory = size_t{2} << 30;  // of decoded pictures, of all requests together
 };
 
 inline constexpr size_t kMaxCacheSalt = 1024;  // bytes

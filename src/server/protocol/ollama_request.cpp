@@ -3,6 +3,7 @@
 #include "ops/sampling/params.h"
 #include "server/protocol/chat_body.h"
 #include "server/protocol/content_part.h"
+#include "server/protocol/picture.h"
 
 namespace quire::server {
 namespace {
@@ -69,17 +70,40 @@ ApiStatus pass_common(Fields& f, const RequestLimits& limits, ChatBody& chat) {
   return {};
 }
 
-// Words for the images that stand beside a text, behind it.
-ApiStatus add_images(const Json& object, const std::string& field, IgnoredFields& ignored, std::string& text) {
+bool has_images(const Json& object) {
   const auto images = object.find("images");
-  QUIRE_TRY(const std::string words, words_for_images(images == object.end() ? nullptr : &*images, field, ignored));
-  if (!text.empty() && !words.empty()) text += '\n';
+  return images != object.end() && !images->is_null() && !(images->is_array() && images->empty());
+}
+
+// Pictures that stand beside a text, in front of it: the content becomes parts.
+ApiStatus add_pictures(Json& images, const std::string& field, Json& content) {
+  if (!images.is_array())
+    return bad_field(field, "invalid_type", "'{}' must be an array, not {}", field, json_kind(images));
+  Json parts = Json::array();
+  for (size_t i = 0; i < images.size(); ++i) {
+    QUIRE_TRY(Json picture, picture_of_base64(images[i], fmt::format("{}[{}]", field, i)));
+    parts.push_back(std::move(picture));
+  }
+  if (content != "") parts.push_back(text_part(std::move(content)));
+  content = std::move(parts);
+  return {};
+}
+
+// What stands as "images" beside a text: pictures, or behind the text words for them where the model takes none.
+ApiStatus add_images(Json& object, const std::string& field, const RequestLimits& limits, IgnoredFields& ignored,
+                     Json& content) {
+  if (!has_images(object)) return {};
+  if (limits.images) return add_pictures(object["images"], field, content);
+  QUIRE_TRY(const std::string words, words_for_images(&object["images"], field, ignored));
+  auto& text = content.get_ref<std::string&>();
+  if (!text.empty()) text += '\n';
   text += words;
   return {};
 }
 
 // A message as ours: its names for thinking and for whose result it is differ.
-ApiStatus pass_message(Json& m, const std::string& where, ChatBody& chat, IgnoredFields& ignored) {
+ApiStatus pass_message(Json& m, const std::string& where, const RequestLimits& limits, ChatBody& chat,
+                       IgnoredFields& ignored) {
   if (!m.is_object()) return bad_field(where, "invalid_type", "'{}' must be an object, not {}", where, json_kind(m));
   Json message = Json::object();
   for (const auto& [theirs, ours] : {std::pair{"role", "role"},
@@ -95,7 +119,7 @@ ApiStatus pass_message(Json& m, const std::string& where, ChatBody& chat, Ignore
   }
   Json& content = message["content"];
   if (content.is_null()) content = "";
-  if (content.is_string()) QUIRE_CHECKED(add_images(m, where + ".images", ignored, content.get_ref<std::string&>()));
+  if (content.is_string()) QUIRE_CHECKED(add_images(m, where + ".images", limits, ignored, content));
   chat.messages().push_back(std::move(message));
   return {};
 }
@@ -132,7 +156,7 @@ ApiResult<std::variant<ChatRequest, OllamaLoad>> parse_ollama_chat(JsonDocument 
   if (messages != nullptr && !messages->is_array())
     return bad_field("messages", "invalid_type", "'messages' must be an array, not {}", json_kind(*messages));
   for (size_t i = 0; messages != nullptr && i < messages->size(); ++i)
-    QUIRE_CHECKED(pass_message((*messages)[i], fmt::format("messages[{}]", i), chat, ignored));
+    QUIRE_CHECKED(pass_message((*messages)[i], fmt::format("messages[{}]", i), limits, chat, ignored));
   QUIRE_TRY(JsonDocument converted, chat.take());
   if ((*converted)["messages"].empty()) return Parsed(load_of(std::move(ignored), converted));
   QUIRE_TRY(ChatRequest r, conversation_of(std::move(converted), limits, std::move(ignored), truncate));
@@ -147,23 +171,28 @@ ApiResult<std::variant<ChatRequest, CompletionRequest, OllamaLoad>> parse_ollama
   ChatBody chat(f);
   QUIRE_CHECKED(pass_common(f, limits, chat));
   f.ignore("images");
-  std::string prompt, system;
+  std::string text, system;
   bool raw = false;
-  f.text("prompt", prompt, SIZE_MAX);
-  QUIRE_CHECKED(add_images(*body, "images", ignored, prompt));
+  f.text("prompt", text, SIZE_MAX);
+  Json prompt = std::move(text);
   f.text("system", system, SIZE_MAX);
   f.boolean("raw", raw);
   std::string suffix;
   f.text("suffix", suffix, SIZE_MAX);
   if (!suffix.empty() && !limits.infill) return no_infill("suffix");
   raw = raw || !suffix.empty();  // no template says how a text is filled in
+  if (raw && limits.images && has_images(*body))
+    return bad_field("images", "unsupported_parameter",
+                     "'images' is not supported without the chat template, which says where pictures stand");
+  QUIRE_CHECKED(add_images(*body, "images", limits, ignored, prompt));
+  const bool empty = prompt == "" && suffix.empty();
   f.unserved("truncate", "a prompt is never cut", {false, true});
   f.refuse("template", "the server's own template is used; say \"raw\" to use none", {""});
   f.refuse("context", "earlier texts go into the prompt, or use /api/chat", {Json::array()});
   if (!raw && !system.empty()) chat.add_message("system")["content"] = std::move(system);
-  if (!raw) chat.add_message("user")["content"] = prompt;
+  if (!raw) chat.add_message("user")["content"] = std::move(prompt);
   QUIRE_TRY(JsonDocument converted, chat.take());
-  if (prompt.empty() && suffix.empty()) return Parsed(load_of(std::move(ignored), converted));
+  if (empty) return Parsed(load_of(std::move(ignored), converted));
   if (!raw) {
     QUIRE_TRY(ChatRequest r, conversation_of(std::move(converted), limits, std::move(ignored), false));
     return Parsed(std::move(r));

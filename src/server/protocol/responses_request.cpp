@@ -18,7 +18,8 @@ std::string text_at(const Json& object, const char* name) {
 }
 
 // A string, or parts, as the parts of a content.
-ApiResult<Json> content_parts(Json& content, const std::string& where, IgnoredFields& ignored) {
+ApiResult<Json> content_parts(Json& content, const std::string& where, const RequestLimits& limits,
+                              IgnoredFields& ignored) {
   Json parts = Json::array();
   if (content.is_null()) return parts;
   if (content.is_string()) {
@@ -27,21 +28,23 @@ ApiResult<Json> content_parts(Json& content, const std::string& where, IgnoredFi
   }
   if (!content.is_array()) return wrong_type(where, "a string or an array of parts", content);
   for (size_t i = 0; i < content.size(); ++i) {
-    QUIRE_TRY(PartText read, read_part_text(content[i], fmt::format("{}[{}]", where, i), ignored));
-    parts.push_back(text_part(std::move(read.text)));
+    QUIRE_TRY(Json part, read_chat_part(content[i], fmt::format("{}[{}]", where, i), limits, ignored));
+    part.erase("cache_control");  // of another API
+    parts.push_back(std::move(part));
   }
   return parts;
 }
 
 class ResponsesReader {
  public:
-  ResponsesReader(Fields& fields, ChatBody& chat, ResponsesEcho& echo) : fields_(fields), chat_(chat), echo_(echo) {}
+  ResponsesReader(Fields& fields, const RequestLimits& limits, ChatBody& chat, ResponsesEcho& echo)
+      : fields_(fields), limits_(limits), chat_(chat), echo_(echo) {}
   ApiStatus input(Json& earlier);
   void include();
   ApiStatus tools();
   ApiStatus tool_choice();
   void text_format(const Json& format);
-  ApiStatus text_and_reasoning(const RequestLimits& limits);
+  ApiStatus text_and_reasoning();
 
  private:
   ApiStatus item(Json& item, const std::string& where);
@@ -53,6 +56,7 @@ class ResponsesReader {
   Json& assistant();
 
   Fields& fields_;
+  const RequestLimits& limits_;
   ChatBody& chat_;
   ResponsesEcho& echo_;
 };
@@ -119,7 +123,7 @@ Json& ResponsesReader::assistant() {
 ApiStatus ResponsesReader::message(Json& item, const std::string& where) {
   const std::string role = text_at(item, "role");
   if (role.empty()) return bad_field(where + ".role", "missing_parameter", "'{}.role' is missing", where);
-  QUIRE_TRY(Json parts, content_parts(item["content"], where + ".content", fields_.ignored()));
+  QUIRE_TRY(Json parts, content_parts(item["content"], where + ".content", limits_, fields_.ignored()));
   if (role != "assistant") {
     if (parts.empty()) parts.push_back(text_part(""));
     chat_.add_message(role)["content"] = std::move(parts);
@@ -140,7 +144,7 @@ void ResponsesReader::call(Json& item, bool custom) {
 }
 
 ApiStatus ResponsesReader::output(Json& item, const std::string& where) {
-  QUIRE_TRY(Json parts, content_parts(item["output"], where + ".output", fields_.ignored()));
+  QUIRE_TRY(Json parts, content_parts(item["output"], where + ".output", limits_, fields_.ignored()));
   if (parts.empty()) parts.push_back(text_part(""));
   Json& message = chat_.add_message("tool");
   message["tool_call_id"] = text_at(item, "call_id");
@@ -213,7 +217,7 @@ void ResponsesReader::text_format(const Json& format) {
   chat_.set("response_format", {{"type", "json_schema"}, {"json_schema", std::move(inner)}});
 }
 
-ApiStatus ResponsesReader::text_and_reasoning(const RequestLimits& limits) {
+ApiStatus ResponsesReader::text_and_reasoning() {
   Json* text = fields_.take_object("text");
   echo_.fields["text"] = {{"format", {{"type", "text"}}}};
   if (text != nullptr) {
@@ -226,7 +230,7 @@ ApiStatus ResponsesReader::text_and_reasoning(const RequestLimits& limits) {
   const std::string effort = reasoning == nullptr ? "" : text_at(*reasoning, "effort");
   echo_.fields["reasoning"] = {{"effort", effort.empty() ? Json() : Json(effort)}, {"summary", nullptr}};
   if (effort.empty()) return {};
-  if (limits.effort_variable.empty())
+  if (limits_.effort_variable.empty())
     fields_.note_ignored("reasoning.effort");
   else
     chat_.set("reasoning_effort", effort);
@@ -255,11 +259,11 @@ ApiResult<ResponsesRequest> parse_responses_request(JsonDocument body, const Req
   echo_fields(*body, echo.fields);
   Fields f(*body, ignored);
   ChatBody chat(f);
-  ResponsesReader reader(f, chat, echo);
+  ResponsesReader reader(f, limits, chat, echo);
   QUIRE_CHECKED(reader.input(*earlier));
   QUIRE_CHECKED(reader.tools());
   QUIRE_CHECKED(reader.tool_choice());
-  QUIRE_CHECKED(reader.text_and_reasoning(limits));
+  QUIRE_CHECKED(reader.text_and_reasoning());
   chat.pass({"model", "stream", "parallel_tool_calls"});
   chat.pass("max_output_tokens", "max_tokens");
   chat.pass_extensions();

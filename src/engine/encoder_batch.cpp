@@ -1,0 +1,47 @@
+#include "engine/encoder_batch.h"
+
+#include <algorithm>
+
+namespace quire {
+namespace {
+
+constexpr int64_t kAlign = 256;
+constexpr int64_t kKeptPictures = 4;  // of the largest
+
+}  // namespace
+
+EncoderMemory::EncoderMemory(const VisionConfig& c, const EncoderRoom& room)
+    : room_(room), patch_width_(c.patch_width()), width_(c.width), out_width_(c.out_width) {
+  if (!room.any()) return;
+  int64_t at = 0;
+  const auto take = [&](int64_t elements) {
+    const int64_t begin = at;
+    at = (at + elements * 4 + kAlign - 1) / kAlign * kAlign;
+    return begin;
+  };
+  patches_ = take(room.patches * patch_width_);
+  positions_ = take(room.patches * 2);
+  mixed_ = take(room.patches * 4);
+  weights_ = take(room.patches * 4);
+  spans_ = take(static_cast<int64_t>(EncoderBatch::kMostPictures * sizeof(RowSpan)) / 4);
+  stream_ = take(room.patches * width_);
+  rows_ = take(room.tokens * out_width_);
+  bytes_ = at;
+}
+
+VisionArrays EncoderMemory::arrays(std::byte* base, const VisionArrays& host) const {
+  VisionArrays a = host;
+  a.positions.data = base + positions_;
+  a.mixed.data = base + mixed_;
+  a.mix_weights.data = base + weights_;
+  a.spans.data = reinterpret_cast<const RowSpan*>(base + spans_);
+  return a;
+}
+
+EncoderRoom encoder_room(const VisionConfig& c, const image::ImageSpec& spec) {
+  const int64_t pixels = spec.size_rule == image::SizeRule::kFixed ? spec.width * spec.height : spec.max_pixels;
+  const int64_t patches = pixels / (spec.patch * spec.patch);
+  return {.patches = patches, .tokens = kKeptPictures * patches / (c.merge * c.merge)};
+}
+
+}  // namespace quire

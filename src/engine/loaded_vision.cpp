@@ -1,0 +1,73 @@
+#include "engine/loaded_vision.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <vector>
+
+#include "arch/vision.h"
+#include "core/hash.h"
+#include "engine/tensor_samples.h"
+
+namespace quire {
+namespace {
+
+namespace fs = std::filesystem;
+
+Result<image::ImageSpec> spec_of(const VisionConfig& c, int64_t max_pixels) {
+  const auto wide = [](const std::array<float, 3>& a) { return std::array<double, 3>{a[0], a[1], a[2]}; };
+  QUIRE_TRY(image::ImageSpec spec, image::image_spec_of_mmproj({.projector_type = vision_row(c.family).projector,
+                                                                .image_size = c.side() * c.patch,
+                                                                .patch_size = c.patch,
+                                                                .spatial_merge_size = c.merge,
+                                                                .image_min_pixels = c.image_min_pixels,
+                                                                .image_max_pixels = c.image_max_pixels,
+                                                                .image_mean = wide(c.image_mean),
+                                                                .image_std = wide(c.image_std)}));
+  if (spec.size_rule == image::SizeRule::kPixelRange) {
+    const int64_t token = spec.patch * spec.patch * spec.merge * spec.merge;
+    spec.max_pixels = std::max(std::min(spec.max_pixels, max_pixels), token);
+    spec.min_pixels = std::min(spec.min_pixels, spec.max_pixels);
+  }
+  return spec;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<const LoadedVision>> load_vision(gguf::File file, int64_t text_width, const Tokenizer* tokenizer,
+                                                        int64_t max_pixels) {
+  auto v = std::make_unique<LoadedVision>(std::move(file));
+  QUIRE_TRY(v->tower, VisionTower::load(v->file));
+  const VisionConfig& c = v->tower->config();
+  if (c.family != VisionFamily::kQwen3)
+    return file_error("clip.projector_type: {} is converted, and not computed yet", vision_row(c.family).projector);
+  if (!c.deepstack.empty())
+    return file_error("clip.vision.is_deepstack_layers: towers whose blocks go to the text model are not computed yet");
+  if (c.out_width != text_width)
+    return file_error("clip.vision.projection_dim: rows of {} elements, but the model's have {}", c.out_width,
+                      text_width);
+  QUIRE_TRY(v->spec, spec_of(c, max_pixels));
+  v->identity = add_tensors(kFnvStart, v->file);
+  constexpr std::string_view kPad = "<|image_pad|>";
+  const std::optional<TokenId> token = tokenizer != nullptr ? tokenizer->find_token(kPad) : std::nullopt;
+  if (!token) return file_error("the model's tokenizer has no {}, which stands for pictures", kPad);
+  v->token = *token;
+  return std::unique_ptr<const LoadedVision>(std::move(v));
+}
+
+std::string find_mmproj(const std::string& model) {
+  std::error_code error;
+  if (!fs::is_regular_file(model, error)) return {};
+  const fs::path at(model);
+  const fs::path folder = at.has_parent_path() ? at.parent_path() : fs::path(".");
+  std::vector<fs::path> all, named;
+  for (fs::directory_iterator i(folder, error), end; !error && i != end; i.increment(error)) {
+    const std::string name = i->path().filename().string();
+    if (!name.starts_with("mmproj") || i->path().extension() != ".gguf") continue;
+    all.push_back(i->path());
+    if (name == "mmproj-" + at.filename().string()) named.push_back(i->path());
+  }
+  if (named.size() == 1) return named.front().string();
+  return all.size() == 1 ? all.front().string() : std::string();
+}
+
+}  // namespace quire

@@ -1,0 +1,39 @@
+// A model's vision tower, made ready: from an mmproj file, or from the model's own folder.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "core/id.h"
+#include "gguf/reader.h"
+#include "image/spec.h"
+#include "tokenizer/tokenizer.h"
+#include "vision/tower.h"
+
+namespace quire {
+
+// Immutable.
+struct LoadedVision {
+  gguf::File file;  // its tensors are the tower's weights
+  std::unique_ptr<const VisionTower> tower;
+  image::ImageSpec spec;  // what pictures are made into before the tower takes them
+  TokenId token = -1;     // that stands in a prompt for a row of a picture
+  uint64_t identity = 0;  // which tower it is, as LoadedModel::identity() says of the model
+
+  explicit LoadedVision(gguf::File f) : file(std::move(f)) {}
+};
+
+// What a model's own files allow, 16,384 tokens, would let one picture stop a server.
+inline constexpr int64_t kUsualMaxImagePixels = int64_t{4} << 20;
+
+// Errors: what of the file is not understood, or does not fit the model: another width, a tokenizer without the token
+// that stands for pictures. `max_pixels`: of a picture that the tower takes, where its size is free.
+Result<std::unique_ptr<const LoadedVision>> load_vision(gguf::File file, int64_t text_width, const Tokenizer* tokenizer,
+                                                        int64_t max_pixels);
+
+// The file beside a model whose name begins with "mmproj" and ends with ".gguf", where there is one such file, or one
+// that has the model's name in its own. Empty: there is none, or it is not clear which.
+std::string find_mmproj(const std::string& model);
+
+}  // namespace quire

@@ -1,0 +1,111 @@
+#include "lab/synth_tower.h"
+
+#include <fmt/format.h>
+
+#include "arch/vision.h"
+#include "gguf/writer.h"
+#include "lab/synth_values.h"
+
+namespace quire::cli {
+namespace {
+
+using enum VisionRole;
+
+constexpr int64_t kPatchSide = 16, kMerge = 2, kPositionsSide = 48;
+
+struct Tower {
+  int64_t width, blocks, heads, ffn;
+};
+// Source: config.json of Qwen3.5-4B, and of Qwen3.5-27B and 35B-A3B.
+Tower tower_of(const SynthShape& s) {
+  return s.d_model <= 2560 && s.experts == 0 ? Tower{1024, 24, 16, 4096} : Tower{1152, 27, 16, 4304};
+}
+
+std::vector<SynthTensor> tensors_of(const Tower& t, int64_t out) {
+  std::vector<SynthTensor> all;
+  const auto add = [&](const std::string& stem, std::vector<int64_t> dims) {
+    all.push_back({stem + ".weight", std::move(dims), SynthValues::kMatrix});
+  };
+  const auto bias = [&](const std::string& stem, int64_t rows) {
+    all.push_back({stem + ".bias", {rows}, SynthValues::kBias});
+  };
+  const auto linear = [&](VisionRole role, int64_t block, int64_t rows, int64_t cols) {
+    add(vision_stem(role, block), {cols, rows});
+    bias(vision_stem(role, block), rows);
+  };
+  const auto norm = [&](VisionRole role, int64_t block) {
+    all.push_back({vision_stem(role, block) + ".weight", {t.width}, SynthValues::kOnes});
+    bias(vision_stem(role, block), t.width);
+  };
+  for (const char* const frame : {".weight", ".weight.1"})
+    all.push_back({vision_stem(kPatch) + frame, {kPatchSide, kPatchSide, 3, t.width}, SynthValues::kMatrix});
+  bias(vision_stem(kPatch), t.width);
+  add(vision_stem(kPositions), {t.width, kPositionsSide * kPositionsSide});
+  for (int64_t i = 0; i < t.blocks; ++i) {
+    norm(kNorm1, i);
+    linear(kQkv, i, 3 * t.width, t.width);
+    linear(kAttnOut, i, t.width, t.width);
+    norm(kNorm2, i);
+    linear(kUp, i, t.ffn, t.width);
+    linear(kDown, i, t.width, t.ffn);
+  }
+  norm(kPostNorm, 0);
+  const int64_t merged = kMerge * kMerge * t.width;
+  linear(kMergeUp, 0, merged, merged);
+  linear(kMergeDown, 0, out, merged);
+  return all;
+}
+
+void add_metadata(const Tower& t, const SynthShape& s, gguf::Writer& w) {
+  const auto u32 = [&](std::string_view key, int64_t x) {
+    w.add(fmt::format("clip.vision.{}", key), static_cast<uint32_t>(x));
+  };
+  const float half[] = {0.5f, 0.5f, 0.5f};
+  w.add_string("general.architecture", "clip");
+  w.add_string("general.type", "mmproj");
+  w.add_string("general.name", fmt::format("synthetic tower of {}: random weights", s.name));
+  w.add("clip.has_vision_encoder", true);
+  w.add_string("clip.projector_type", vision_row(VisionFamily::kQwen3).projector);
+  w.add("clip.use_gelu", true);
+  u32("image_size", kPositionsSide * kPatchSide);
+  u32("patch_size", kPatchSide);
+  u32("embedding_length", t.width);
+  u32("feed_forward_length", t.ffn);
+  u32("block_count", t.blocks);
+  u32("projection_dim", s.d_model);
+  u32("attention.head_count", t.heads);
+  u32("spatial_merge_size", kMerge);
+  w.add("clip.vision.attention.layer_norm_epsilon", 1e-6f);
+  w.add_array<float>("clip.vision.image_mean", half);
+  w.add_array<float>("clip.vision.image_std", half);
+}
+
+}  // namespace
+
+Result<uint64_t> write_synth_tower(const SynthShape& s, uint64_t seed, const std::string& path) {
+  const Tower t = tower_of(s);
+  const std::vector<SynthTensor> tensors = tensors_of(t, s.d_model);
+  gguf::Writer w;
+  add_metadata(t, s, w);
+  const auto is_matrix = [](const SynthTensor& tensor) { return tensor.values == SynthValues::kMatrix; };
+  const auto type_of = [&](const SynthTensor& tensor) { return is_matrix(tensor) ? DType::kBF16 : DType::kF32; };
+  for (const SynthTensor& tensor : tensors) QUIRE_CHECKED(w.add_tensor(tensor.name, type_of(tensor), tensor.dims));
+  QUIRE_CHECKED(w.open(path));
+  SynthValueSource source(seed);
+  std::vector<std::byte> bytes;
+  for (const SynthTensor& tensor : tensors) {
+    int64_t elems = 1;
+    for (const int64_t d : tensor.dims) elems *= d;
+    const SynthPayload payload =
+        is_matrix(tensor)
+            ? source.matrix(DType::kBF16, tensor.dims.size() > 2 ? elems / t.width : tensor.dims[0], elems)
+            : source.vector(tensor.values, elems);
+    bytes.resize(payload.bytes);
+    payload.copy_to(bytes.data());
+    QUIRE_CHECKED(w.write_tensor(bytes));
+  }
+  QUIRE_CHECKED(w.finish());
+  return w.file_bytes();
+}
+
+}  // namespace quire::cli

@@ -1,0 +1,216 @@
+#include "server/picture_prompt.h"
+
+#include <algorithm>
+#include <charconv>
+#include <optional>
+
+namespace quire::server {
+namespace {
+
+constexpr char kBefore[] = "quire-asks-for-this-text", kBehind[] = "quire-asks-for-that-text";
+
+Json text_message(const char* role, const char* content) {
+  return {{"role", role}, {"content", content}};
+}
+
+// Conversations of which the message with a picture is a part as it usually is.
+Json conversation_with(const std::string& role, Json content) {
+  Json message = {{"role", role}, {"content", std::move(content)}};
+  Json user = text_message("user", "u");
+  if (role == "user") return Json::array({std::move(message)});
+  if (role == "system") return Json::array({std::move(message), std::move(user)});
+  if (role == "assistant") return Json::array({user, std::move(message), user});
+  Json call = text_message("assistant", "");
+  call["tool_calls"] = {
+      {{"id", "abcdefghi"}, {"type", "function"}, {"function", {{"name", "f"}, {"arguments", Json::object()}}}}};
+  message["tool_call_id"] = "abcdefghi";
+  message["name"] = "f";
+  return Json::array({std::move(user), std::move(call), std::move(message)});
+}
+
+bool is_own(const RenderedPrompt& prompt, size_t begin, size_t end) {
+  return std::none_of(prompt.foreign.begin(), prompt.foreign.end(),
+                      [&](const jinja::ByteRange& r) { return r.begin < end && r.end > begin; });
+}
+
+// What stands between two texts for the picture that is between them; nothing if that is not the token, once, written
+// by the template.
+std::optional<std::string> written_for_picture(const std::string& role, const RenderMessages& render,
+                                               const std::string& pad) {
+  const Json parts = {
+      {{"type", "text"}, {"text", kBefore}}, {{"type", "image"}}, {{"type", "text"}, {"text", kBehind}}};
+  const Result<RenderedPrompt> prompt = render(conversation_with(role, parts));
+  if (!prompt.ok()) return std::nullopt;
+  const std::string& text = prompt->text;
+  const size_t before = text.find(kBefore), at = text.find(pad, before), behind = text.find(kBehind, at);
+  if (before == std::string::npos || at == std::string::npos || behind == std::string::npos) return std::nullopt;
+  if (text.find(pad) != at || text.rfind(pad) != at || !is_own(*prompt, at, at + pad.size())) return std::nullopt;
+  const size_t begin = before + sizeof kBefore - 1;
+  return text.substr(begin, behind - begin);
+}
+
+// The number of the picture whose word stands at `at`; nothing if there is none.
+std::optional<size_t> number_at(std::string_view text, size_t at, const Pictures& pictures) {
+  const size_t digits = at + pictures.word.size();
+  if (digits + Pictures::kDigits > text.size()) return std::nullopt;
+  size_t number = 0;
+  const char* const end = text.data() + digits + Pictures::kDigits;
+  const auto [stop, failed] = std::from_chars(text.data() + digits, end, number);
+  if (failed != std::errc() || stop != end || number >= pictures.files.size()) return std::nullopt;
+  return number;
+}
+
+// Calls each(text before it, number) for each word in a text; returns what is behind the last one.
+template <class Each>
+std::string_view each_word(std::string_view text, const Pictures& pictures, const Each& each) {
+  size_t from = 0;
+  for (size_t at = text.find(pictures.word); at != std::string_view::npos; at = text.find(pictures.word, at)) {
+    const std::optional<size_t> number = number_at(text, at, pictures);
+    if (!number) {
+      at += pictures.word.size();
+      continue;
+    }
+    each(text.substr(from, at - from), *number);
+    from = at += pictures.word.size() + Pictures::kDigits;
+  }
+  return text.substr(from);
+}
+
+const std::string* content_with(const Json& message, const Pictures& pictures) {
+  const auto content = message.find("content");
+  if (content == message.end() || !content->is_string()) return nullptr;
+  const auto& text = content->get_ref<const std::string&>();
+  return text.find(pictures.word) == std::string::npos ? nullptr : &text;
+}
+
+Json parts_of(const std::string& content, const Pictures& pictures) {
+  Json parts = Json::array();
+  const auto add_text = [&](std::string_view text) {
+    if (!text.empty()) parts.push_back({{"type", "text"}, {"text", std::string(text)}});
+  };
+  add_text(each_word(content, pictures, [&](std::string_view before, size_t) {
+    add_text(before);
+    parts.push_back({{"type", "image"}});
+  }));
+  return parts;
+}
+
+// Puts `own` in the place of each word: the template's text, whatever is around it.
+RenderedPrompt with_words_replaced(const RenderedPrompt& prompt, const Pictures& pictures, const std::string& own) {
+  RenderedPrompt out;
+  jinja::ByteRanges all, foreign;
+  for (const jinja::ByteRange& r : prompt.foreign) all.add(r.begin, r.end);
+  const auto add = [&](std::string_view piece) {
+    const size_t begin = static_cast<size_t>(piece.data() - prompt.text.data());
+    foreign.add_piece(all, begin, begin + piece.size(), out.text.size());
+    out.text += piece;
+  };
+  add(each_word(prompt.text, pictures, [&](std::string_view before, size_t) {
+    add(before);
+    out.text += own;
+  }));
+  out.foreign = foreign.all();
+  return out;
+}
+
+}  // namespace
+
+PictureTemplate::PictureTemplate(const RenderMessages& render, const Tokenizer& tokenizer, TokenId pad)
+    : pad_(tokenizer.token_text(pad)) {
+  for (const char* role : {"user", "tool", "assistant", "system"}) {
+    const std::optional<std::string> written = written_for_picture(role, render, pad_);
+    parts_[role] = written.has_value();
+    if (usual_.empty() && written) usual_ = *written;
+  }
+  constexpr std::string_view kStart = "<|vision_start|>", kEnd = "<|vision_end|>";
+  const bool enclosed = tokenizer.find_token(kStart) && tokenizer.find_token(kEnd);
+  if (usual_.empty()) usual_ = enclosed ? fmt::format("{}{}{}", kStart, pad_, kEnd) : pad_;
+}
+
+bool PictureTemplate::takes_parts(const Json& message) const {
+  const auto at = parts_.find(message["role"].get_ref<const std::string&>());
+  return at != parts_.end() && at->second;
+}
+
+Result<RenderedPrompt> PictureTemplate::render(const Json& messages, const Pictures& pictures,
+                                               const RenderMessages& render) const {
+  JsonDocument shaped{Json(messages)};
+  for (Json& message : *shaped)
+    if (const std::string* const content = content_with(message, pictures); content != nullptr && takes_parts(message))
+      message["content"] = parts_of(*content, pictures);
+  QUIRE_TRY(RenderedPrompt prompt, render(*shaped));
+  if (prompt.text.find(pictures.word) == std::string::npos) return prompt;
+  return with_words_replaced(prompt, pictures, usual_);
+}
+
+namespace {
+
+// What is wrong with a picture, by its place in the request.
+ApiError about(const PictureFile& file, const Error& error) {
+  ApiError e = to_api_error(error);
+  if (e.status != 400) return e;
+  e.message = fmt::format("'{}': {}", file.where, e.message);
+  e.param = file.where;
+  e.code = "invalid_image";
+  return e;
+}
+
+ApiResult<PlacedPicture> plan_picture(const PicturePtr& file, const image::ImageSpec& spec,
+                                      const image::ImageLimits& limits) {
+  const Result<image::ImageHeader> header = image::read_header(std::as_bytes(std::span(file->bytes)), limits);
+  if (!header.ok()) return about(*file, header.error());
+  const Result<image::ImagePlan> plan = image::plan_image(spec, header->shown_width(), header->shown_height());
+  if (!plan.ok()) return about(*file, plan.error());
+  return PlacedPicture{.file = file, .plan = *plan};
+}
+
+}  // namespace
+
+ApiResult<std::vector<PlacedPicture>> plan_pictures(const Json& messages, const Pictures& pictures,
+                                                    const image::ImageSpec& spec, const image::ImageLimits& limits) {
+  std::vector<PlacedPicture> placed;
+  std::vector<size_t> numbers;
+  for (const Json& message : messages)
+    if (const std::string* const content = content_with(message, pictures))
+      each_word(*content, pictures, [&](std::string_view, size_t number) { numbers.push_back(number); });
+  for (const size_t number : numbers) {
+    QUIRE_TRY(PlacedPicture picture, plan_picture(pictures.files[number], spec, limits));
+    placed.push_back(std::move(picture));
+  }
+  return placed;
+}
+
+ApiStatus expand_pictures(std::vector<TokenId>& tokens, TokenId pad, std::string_view pad_text,
+                          std::vector<PlacedPicture>& pictures, std::vector<int64_t>& positions) {
+  const auto found = static_cast<size_t>(std::count(tokens.begin(), tokens.end(), pad));
+  if (found < pictures.size())
+    return bad_field("messages", "invalid_value",
+                     "this model's chat template leaves out pictures: {} of {} are in what it writes", found,
+                     pictures.size());
+  if (found > pictures.size())
+    return bad_field("messages", "invalid_value",
+                     "the conversation has {} pictures, but {} tokens {}, which stand for them: no text may have these",
+                     pictures.size(), found, pad_text);
+  size_t more = 0;
+  for (const PlacedPicture& p : pictures) more += static_cast<size_t>(p.plan.tokens) - 1;
+  std::vector<TokenId> all;
+  all.reserve(tokens.size() + more);
+  std::vector<int64_t> moved = positions;
+  size_t next = 0;
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    if (tokens[i] != pad) {
+      all.push_back(tokens[i]);
+      continue;
+    }
+    PlacedPicture& picture = pictures[next++];
+    picture.position = std::ssize(all);
+    all.insert(all.end(), static_cast<size_t>(picture.plan.tokens), pad);
+    for (size_t p = 0; p < positions.size(); ++p)
+      if (positions[p] > static_cast<int64_t>(i)) moved[p] += picture.plan.tokens - 1;
+  }
+  tokens = std::move(all);
+  positions = std::move(moved);
+  return {};
+}
+
+}  // namespace quire::server

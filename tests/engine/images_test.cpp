@@ -1,0 +1,134 @@
+// Prompts with pictures: what transformers computes, and the same bits whatever else happens.
+#include <gtest/gtest.h>
+
+#include "convert/convert.h"
+#include "engine/images_rig.h"
+#include "support/gguf_edit.h"
+
+namespace quire::test {
+namespace {
+
+TEST(Images, ReferenceComputesWhatTransformersComputes) {
+  const Difference d = compare(Device::kReference);
+  EXPECT_LT(d.most, 1e-3);
+  EXPECT_LT(d.divergence, 1e-6);
+}
+
+TEST(Images, CpuIsNoFurtherOffThanTransformersInBf16) {
+  const Difference d = compare(Device::kCpu);
+  EXPECT_LT(std::sqrt(d.squares / static_cast<double>(d.tokens)), golden().at("bf16_rms").get<double>());
+}
+
+TEST(Images, CompanyChunksAndPressureChangeNothing) {
+  expect_the_same_bits(Device::kCpu);
+}
+
+TEST(Images, AnotherPictureIsAnotherPrompt) {
+  EngineOptions o = six_sequences();
+  o.prefix_cache = true;
+  const std::unique_ptr<Engine> engine = make_engine(image_model(), o);
+  const std::vector<Part> first = {text(60), picture(0), text(70)}, second = {text(60), picture(0, 1), text(70)};
+  const Heard one = hear_one(*engine, with_images(first, 16));
+  const Heard other = hear_one(*engine, with_images(second, 16));
+  EXPECT_EQ(other.cached, 0);
+  EXPECT_NE(other.tokens, one.tokens);
+  const std::vector<TokenId> expected = alone(second);
+  EXPECT_EQ(other.tokens, std::vector<TokenId>(expected.begin(), expected.begin() + 16));
+  // The same tokens as a text are a third one.
+  Request raw = with_images(first, 16);
+  raw.images = nullptr;
+  const Heard third = hear_one(*engine, std::move(raw));
+  EXPECT_EQ(third.cached, 0);
+  EXPECT_NE(third.tokens, one.tokens);
+}
+
+TEST(Images, AnotherQuestionGoesOnBehindThePicture) {
+  EngineOptions o = six_sequences();
+  o.prefix_cache = true;
+  const std::unique_ptr<Engine> engine = make_engine(image_model(), o);
+  const auto ask = [&](int32_t question) {
+    Request r = with_images({text(60), picture(0), text(30)}, 8);
+    std::vector<TokenId>& ids = r.prompt.edit();
+    const std::vector<TokenId> words = tokens(30, question);
+    std::copy(words.begin(), words.end(), ids.end() - 30);
+    return hear_one(*engine, std::move(r));
+  };
+  const Heard a = ask(7), b = ask(8);
+  EXPECT_EQ(a.cached, 0);
+  EXPECT_EQ(b.cached, 64);
+  EXPECT_NE(a.tokens, b.tokens);
+}
+
+TEST(Images, AFileKeepsWhatPicturesWere) {
+  EngineOptions o = six_sequences();
+  o.prefix_cache = true;
+  const std::vector<Part> parts = {text(60), picture(0), text(70)}, other = {text(60), picture(0, 1), text(70)};
+  const HfFolder folder;
+  Heard before;
+  {
+    const std::unique_ptr<Engine> engine = make_engine(image_model(), o);
+    before = hear_one(*engine, with_images(parts, 16));
+    ASSERT_GT(engine->save_prefixes(folder.path("cache"), int64_t{1} << 30)->chunks, 0);
+  }
+  const std::unique_ptr<Engine> engine = make_engine(image_model(), o);
+  ASSERT_TRUE(engine->load_prefixes(folder.path("cache")).ok());
+  EXPECT_EQ(hear_one(*engine, with_images(other, 16)).cached, 0);
+  const Heard after = hear_one(*engine, with_images(parts, 16));
+  EXPECT_EQ(after.cached, 128);
+  EXPECT_EQ(after.tokens, before.tokens);
+}
+
+// The same model as two files, of which the second one is found beside the first; with a block that drafts.
+TEST(Images, FilesAndDraftsGiveTheSame) {
+  const HfFolder folder;
+  write_image_model(folder);
+  const auto converted = convert::convert({.folder = folder.path(), .output = folder.path("plain.gguf")});
+  ASSERT_TRUE(converted.ok()) << converted.error().message;
+  edit_gguf(folder.path("plain.gguf"), folder.path("m.gguf"), with_mtp_block());
+  const ModelPtr model = load_or_die(folder.path("m.gguf"));
+  ASSERT_NE(model->vision, nullptr);
+  EngineOptions o = six_sequences();
+  o.speculative.mode = Speculative::kMtp;
+  const std::unique_ptr<Engine> engine = make_engine(model, o);
+  std::vector<Arrival> script;
+  for (const auto& parts : layouts()) script.push_back({with_images(parts, 24)});
+  const std::vector<Heard> heard = play(*engine, script);
+  for (size_t i = 0; i < heard.size(); ++i) EXPECT_EQ(heard[i].tokens, alone(layouts()[i])) << i;
+  EXPECT_GT(engine->stats().drafts, 0);
+}
+
+TEST(Images, TowersThatDoNotFitAreNamed) {
+  const HfFolder folder, tower;
+  write_image_model(folder);
+  write_tower_folder(tiny_tower("vision-qwen3vl"), tower);
+  const auto refusal = [&](const std::string& mmproj) {
+    const auto loaded = load_model(folder.path(), {.mmproj = mmproj});
+    return loaded.ok() ? std::string() : loaded.error().message;
+  };
+  EXPECT_NE(refusal(folder.path("none.gguf")).find("none.gguf"), std::string::npos);
+  EXPECT_EQ(load_or_die(folder.path())->vision->token, kImagePad);
+  EXPECT_EQ((*load_model(folder.path(), {.vision = false}))->vision, nullptr);
+  EXPECT_EQ((*load_model(folder.path(), {.max_image_pixels = 100 * 100}))->vision->spec.max_pixels, 100 * 100);
+}
+
+TEST(Images, WhatDoesNotFitIsRefused) {
+  const std::unique_ptr<Engine> engine = make_engine(image_model(), six_sequences());
+  const auto refusal = [&](Request r) {
+    const Result<RequestId> id = engine->submit(std::move(r), [](const TokenEvent&) {});
+    return id.ok() ? std::string() : id.error().message;
+  };
+  Request moved = with_images({text(5), picture(0), text(6)}, 4);
+  moved.prompt.edit()[6] = 40;
+  EXPECT_EQ(refusal(std::move(moved)), "image 0: other tokens stand in its place");
+  Request cut = with_images({text(5), picture(0)}, 4);
+  cut.prompt.edit().pop_back();
+  EXPECT_EQ(refusal(std::move(cut)), "image 0: its tokens lie outside of the prompt, or in another one");
+  const std::unique_ptr<Engine> blind = make_engine(tiny("tiny-qwen35"), six_sequences());
+  Request r = with_images({text(5), picture(0), text(6)}, 4);
+  const Result<RequestId> id = blind->submit(std::move(r), [](const TokenEvent&) {});
+  ASSERT_FALSE(id.ok());
+  EXPECT_EQ(id.error().message, "this engine takes no images");
+}
+
+}  // namespace
+}  // namespace quire::test

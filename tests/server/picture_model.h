@@ -1,0 +1,77 @@
+// A small random model with a vision tower, and pictures for it.
+#pragma once
+
+#include <algorithm>
+#include <fstream>
+#include <iterator>
+#include <string>
+
+#include "convert/open.h"
+#include "engine/loaded_vision.h"
+#include "server/protocol/base64.h"
+#include "support/gguf_edit.h"
+#include "support/golden.h"
+#include "support/tiny_models.h"
+#include "support/tiny_towers.h"
+
+namespace quire::test {
+
+// Takes pictures among a user's parts, and texts alone from everybody else.
+inline constexpr char kPictureTemplate[] =
+    "{%- for m in messages -%}{{ '<|im_start|>' + m.role + '\\n' }}"
+    "{%- if m.role == 'user' and m.content is not string -%}"
+    "{%- for part in m.content -%}{%- if part.type == 'image' -%}{{ '<|vision_start|><|image_pad|><|vision_end|>' }}"
+    "{%- else -%}{{ part.text }}{%- endif -%}{%- endfor -%}"
+    "{%- else -%}{{ m.content | trim }}{%- endif -%}{{ '<|im_end|>\\n' }}{%- endfor -%}"
+    "{%- if add_generation_prompt -%}{{ '<|im_start|>assistant\\n' }}{%- endif -%}";
+
+// A token for 32 x 32 pixels. `max_pixels`: of a picture that the tower takes.
+inline ModelPtr picture_model(const std::string& chat_template = kPictureTemplate, int64_t max_pixels = 1 << 20) {
+  const std::vector<TinyModel> all = tiny_models();
+  const TinyModel& tiny = *std::ranges::find(all, "tiny-qwen35", &TinyModel::name);
+  const TinyModelFile plain(tiny);
+  const gguf::File file = std::move(gguf::File::open(plain.path())).value();
+  const auto tokens = file.get_strings("tokenizer.ggml.tokens").value();
+  std::vector<int32_t> types = file.get_i32_array("tokenizer.ggml.token_type").value();
+  std::vector<std::string> texts(tokens.begin(), tokens.end());
+  size_t at = texts.size() - 3;  // in front of its own control tokens
+  for (const char* const text : {"<|vision_start|>", "<|image_pad|>", "<|vision_end|>"}) {
+    texts[--at] = text;
+    types[at] = 3;
+  }
+  const HfFolder folder;
+  const std::string path = folder.path("pictures.gguf");
+  edit_gguf(plain.path(), path,
+            {.drop = {"tokenizer.ggml.tokens", "tokenizer.ggml.token_type", "tokenizer.chat_template"},
+             .metadata = [&](gguf::Writer& w) {
+               const std::vector<std::string_view> views(texts.begin(), texts.end());
+               w.add_strings("tokenizer.ggml.tokens", views);
+               w.add_array("tokenizer.ggml.token_type", std::span<const int32_t>(types));
+               w.add_string("tokenizer.chat_template", chat_template);
+             }});
+  const ModelPtr model = load_or_die(path);
+  const HfFolder tower;
+  write_tower_folder(tiny_tower("vision-qwen35"), tower);
+  auto opened = convert::open_vision(tower.path());
+  QUIRE_CHECK(opened.ok() && opened->has_value(), "the tower's folder");
+  auto vision = load_vision(std::move(**opened), tiny.hidden, &*model->tokenizer, max_pixels);
+  QUIRE_CHECK(vision.ok(), "{}", vision.ok() ? "" : vision.error().message);
+  std::const_pointer_cast<LoadedModel>(model)->vision = std::move(vision).value();
+  return model;
+}
+
+// A file of tests/fuzz/corpus/image.
+inline std::string picture_file(const std::string& name) {
+  std::ifstream in(QUIRE_SOURCE_DIR "/tests/fuzz/corpus/image/" + name, std::ios::binary);
+  QUIRE_CHECK(in.good(), "{}", name);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+inline std::string picture_base64(const std::string& name) {
+  const std::string file = picture_file(name);
+  return server::base64(std::as_bytes(std::span(file)));
+}
+inline std::string picture_url(const std::string& name) {
+  return "data:image/png;base64," + picture_base64(name);
+}
+
+}  // namespace quire::test

@@ -1,0 +1,71 @@
+#include "support/image_model.h"
+
+#include <algorithm>
+
+namespace quire::test {
+namespace {
+
+const TinyTower& tower() {
+  static const TinyTower t = tiny_tower("vision-qwen35");
+  return t;
+}
+
+TinyModel text_model() {
+  for (const TinyModel& m : tiny_models())
+    if (m.name == "tiny-qwen35") return m;
+  fatal(__FILE__, __LINE__, "there is no tiny-qwen35");
+}
+
+}  // namespace
+
+void write_image_model(const HfFolder& folder) {
+  const TinyModel text = text_model();
+  nlohmann::json config = hf_config(text);
+  config.update(tower().config());
+  std::vector<SafeTensor> tensors = safe_tensors(text);
+  for (const HfTensor& t : tower().hf_tensors()) tensors.push_back(safe_tensor(t.name, "BF16", t.shape, t.values));
+  nlohmann::json tokenizer = hf_tokenizer(text);
+  tokenizer["added_tokens"].push_back({{"id", kImagePad}, {"content", "<|image_pad|>"}, {"special", true}});
+  folder.write_json("config.json", config);
+  folder.write_json("tokenizer.json", tokenizer);
+  folder.write_json("tokenizer_config.json", {{"eos_token", "<|im_end|>"}, {"pad_token", "<|endoftext|>"}});
+  folder.write("model.safetensors", safetensors_file(tensors));
+}
+
+const ModelPtr& image_model() {
+  static const HfFolder folder;
+  static const ModelPtr model = [] {
+    write_image_model(folder);
+    return load_or_die(folder.path());
+  }();
+  return model;
+}
+
+std::shared_ptr<const image::Patches> image_patches(size_t number, int seed) {
+  const TinyTower& t = tower();
+  const ImageGrid& grid = t.grids[number];
+  int64_t first = 0;
+  for (size_t i = 0; i < number; ++i) first += t.grids[i].patches();
+  auto p = std::make_shared<image::Patches>();
+  p->length = t.patch_width();
+  p->plan = {.rows = grid.rows, .columns = grid.columns, .tokens = grid.patches() / (t.merge * t.merge)};
+  const std::vector<float> all = t.patches();
+  p->memory = std::make_unique<float[]>(static_cast<size_t>(grid.patches() * p->length));
+  for (int64_t i = 0; i < grid.patches() * p->length; ++i)
+    p->memory[static_cast<size_t>(i)] = all[static_cast<size_t>(first * p->length + i)] *
+                                        (seed % 2 == 0 ? 1.0f : -1.0f) / static_cast<float>(1 + seed / 2);
+  return p;
+}
+
+PromptImage prompt_image(size_t number, int64_t position, int seed) {
+  PromptImage image;
+  image.position = position;
+  image.patches = image_patches(number, seed);
+  image.rows = static_cast<int32_t>(image.patches->plan.rows / tower().merge);
+  image.columns = static_cast<int32_t>(image.patches->plan.columns / tower().merge);
+  image.digest[0] = static_cast<std::byte>(number);
+  image.digest[1] = static_cast<std::byte>(seed);
+  return image;
+}
+
+}  // namespace quire::test

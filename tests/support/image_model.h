@@ -1,0 +1,27 @@
+// A small model that takes images: tiny-qwen35 behind the tower vision-qwen35, as a model folder.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "engine/loaded_model.h"
+#include "support/golden.h"
+#include "support/hf_folder.h"
+#include "support/tiny_towers.h"
+
+namespace quire::test {
+
+inline constexpr TokenId kImagePad = 316;  // a token that the text model's tokenizer does not use
+
+// Writes the folder; the tokenizer calls that token "<|image_pad|>".
+void write_image_model(const HfFolder& folder);
+// Loaded once in a process.
+const ModelPtr& image_model();
+
+// The patches of image `number` of the tower (tiny_towers.h); with another `seed` others of that size.
+std::shared_ptr<const image::Patches> image_patches(size_t number, int seed = 0);
+// The same as a part of a prompt.
+PromptImage prompt_image(size_t number, int64_t position, int seed = 0);
+
+}  // namespace quire::test

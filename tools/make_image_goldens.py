@@ -1,0 +1,102 @@
+#!/usr/bin/env python3
+"""Golden outputs of a small random model that takes images, from the transformers library. usage: make_image_goldens.py OUTDIR
+
+A text model of make_tiny_goldens.py behind a tower of make_vision_goldens.py, with their weights; images are the tower's.
+Written of each prompt: the log-probability of every token after those before it, and the distribution behind the last
+one. In float32 with eager attention. Needs torch and transformers; docs/testing.md says which.
+"""
+import json
+import os
+import sys
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+import make_tiny_goldens as texts
+import make_vision_goldens as towers
+import torch
+import transformers
+
+TEXT, TOWER, PAD = "tiny-qwen35", "vision-qwen35", 316
+
+# Numbers of text tokens, and images by number (as "#0"), in their order. transformers takes images without a token in
+# between for one.
+PROMPTS = {
+    "between": [5, "#0", 6],
+    "near": [3, "#1", 1, "#2", 4],
+    "first": ["#0", 5],
+    "last": [5, "#2"],
+    "none": [12],
+    "over chunks": [58, "#0", 55, "#2", 1, "#1", 20],
+    "again": [7, "#2", 70, "#2", 9],
+}
+
+
+def text_tokens(count, seed):
+    """As tests/engine/engine_rig.h has them."""
+    return [30 + (i * 37 + i * i * 11 + seed * 53) % 270 for i in range(count)]
+
+
+def build():
+    m = next(m for m in texts.MODELS if m["name"] == TEXT)
+    t = next(t for t in towers.TOWERS if t["name"] == TOWER)
+    text, _ = texts.hf_model(m)
+    vision = dict(depth=t["blocks"], hidden_size=t["width"], intermediate_size=t["ffn"], num_heads=t["heads"], patch_size=t["patch"], spatial_merge_size=t["merge"],
+                  temporal_patch_size=2, out_hidden_size=t["out"], num_position_embeddings=t["positions"])
+    config = transformers.Qwen3_5Config(text_config=text.config.to_dict(), vision_config=vision, image_token_id=PAD, video_token_id=PAD + 4, vision_start_token_id=PAD + 5,
+                                        tie_word_embeddings=m["tied"])
+    for c in (config, config.text_config, config.vision_config):
+        c._attn_implementation = "eager"
+    model = transformers.Qwen3_5ForConditionalGeneration(config).float().eval()
+    state = {k.replace("model.", "model.language_model.", 1): v for k, v in text.state_dict().items() if k.startswith("model.")}
+    missing, unexpected = model.load_state_dict(state, strict=False)
+    assert not unexpected and all(k.startswith("model.visual.") or k == "lm_head.weight" for k in missing), (missing, unexpected)
+    model.tie_weights()
+    towers.fill(t, {"model.visual.": model.model.visual})
+    return model, t
+
+
+def run(model, ids, kw):
+    with torch.no_grad():
+        logits = model(input_ids=torch.tensor([ids]), attention_mask=torch.ones(1, len(ids), dtype=torch.long), use_cache=False, **kw).logits[0].float()
+    logprobs = torch.log_softmax(logits, dim=-1)
+    return logprobs, logprobs[:-1].gather(1, torch.tensor(ids[1:])[:, None])[:, 0]
+
+
+def main(folder):
+    torch.manual_seed(0)
+    model, t = build()
+    rounded, errors = build()[0].bfloat16(), []
+    patches = towers.patches_of(t, 3 * 2 * t["patch"] ** 2)
+    first = [0]
+    for grid in t["grids"]:
+        first.append(first[-1] + grid[0] * grid[1] * grid[2])
+    prompts = []
+    for seed, (name, parts) in enumerate(PROMPTS.items()):
+        ids, images = [], []
+        for part in parts:
+            if isinstance(part, int):
+                ids += text_tokens(part, seed + len(ids))
+                continue
+            number = int(part[1:])
+            grid = t["grids"][number]
+            images.append([number, len(ids)])
+            ids += [PAD] * (grid[1] * grid[2] // t["merge"] ** 2)
+        kw = {}
+        if images:
+            kw = dict(pixel_values=torch.cat([patches[first[n]:first[n + 1]] for n, _ in images]), image_grid_thw=torch.tensor([t["grids"][n] for n, _ in images]))
+            kw["mm_token_type_ids"] = torch.tensor([[1 if i == PAD else 0 for i in ids]])
+        logprobs, of_tokens = run(model, ids, kw)
+        if images:
+            kw["pixel_values"] = kw["pixel_values"].bfloat16()
+        errors.append(run(rounded, ids, kw)[1] - of_tokens)
+        prompts.append(dict(name=name, ids=ids, images=images, logprobs=towers.numbers(of_tokens), next=towers.numbers(logprobs[-1])))
+        print(name, len(ids), "entropy %.2f" % float(-(logprobs[-1].exp() * logprobs[-1]).sum()), "logprob %.3f" % float(of_tokens.mean()))
+    golden = dict(name="image-qwen35", transformers=transformers.__version__, torch=torch.__version__.split("+")[0], text=TEXT, tower=TOWER, pad=PAD,
+                  bf16_rms=float(torch.cat(errors).square().mean().sqrt()), prompts=prompts)
+    print("bf16_rms", golden["bf16_rms"])
+    with open(os.path.join(folder, "image-qwen35.json"), "w", encoding="utf-8") as f:
+        json.dump(golden, f, separators=(",", ":"))
+        f.write("\n")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
