@@ -10,6 +10,7 @@
 #include "cli/commands.h"
 #include "cli/forecast.h"
 #include "cli/inspect_hub.h"
+#include "cli/inspect_vision.h"
 #include "command/display.h"
 #include "command/options.h"
 #include "convert/open.h"
@@ -358,6 +359,7 @@ Status print_all(const gguf::File& f, const InspectOptions& o, ordered_json out)
     add_types(f, out);
     const LoadedParts model = load_parts(f);
     add_model(model, out);
+    if (model.ok() && !is_remote(o.file)) report_vision(o.file, *model, &out);
     add_memory(f, model, o, out);
     if (o.chat_template) out["chat_template"] = text_of(f, "tokenizer.chat_template");
     if (o.metadata || o.everything()) add_metadata(f, out);
@@ -370,6 +372,7 @@ Status print_all(const gguf::File& f, const InspectOptions& o, ordered_json out)
   print_types(f);
   const LoadedParts model = load_parts(f);
   print_model(model);
+  if (model.ok() && !is_remote(o.file)) report_vision(o.file, *model, nullptr);
   print_memory(f, model, o);
   if (o.metadata || o.everything()) print_metadata(f);
   if (o.tensors || o.everything()) print_tensors(f);

@@ -296,8 +296,14 @@ std::string Engine::capacity() const {
 MemoryUse Engine::memory() const {
   const BackendMemory m = backend_->memory();
   const int64_t made = model_->file.made_bytes();
-  return {.mapped = static_cast<int64_t>(model_->file.mapped_bytes()) - made,
-          .converted = model_->model->owned_bytes() + made,
+  int64_t tower = 0, tower_made = 0;
+  if (plan_.encoder.any()) {
+    tower_made = model_->vision->file.made_bytes();
+    tower = static_cast<int64_t>(model_->vision->file.mapped_bytes()) - tower_made;
+    tower_made += model_->vision->tower->owned_bytes();
+  }
+  return {.mapped = static_cast<int64_t>(model_->file.mapped_bytes()) - made + tower,
+          .converted = model_->model->owned_bytes() + made + tower_made,
           .repacked = m.repacked,
           .kv_and_state = m.kv_and_state,
           .workspace = m.workspace};

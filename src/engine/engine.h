@@ -38,7 +38,7 @@ struct MemoryUse {
   int64_t converted = 0;     // small vectors converted to float32, and what was made of a folder's tensors
   int64_t repacked = 0;      // copies of weights, shared between engines of a model
   int64_t kv_and_state = 0;  // resident pages of the caches
-  int64_t workspace = 0;     // activations and kernels' scratch of the largest step
+  int64_t workspace = 0;     // activations and kernels' scratch of the largest step, and what pictures take
 };
 
 class Engine {

@@ -101,14 +101,8 @@ Status LoadedModel::take_vision(const std::string& path, const LoadOptions& o) {
     QUIRE_TRY(vision, load(std::move(from)).context(o.mmproj));
     return {};
   }
-  const std::string beside = find_mmproj(path);
   const auto take_found = [&]() -> Status {
-    if (!beside.empty()) {
-      QUIRE_TRY(gguf::File from, gguf::File::open(beside));
-      QUIRE_TRY(vision, load(std::move(from)).context(beside));
-      return {};
-    }
-    QUIRE_TRY(std::optional<gguf::File> from, convert::open_vision(path));
+    QUIRE_TRY(std::optional<gguf::File> from, open_tower_of(path));
     if (!from) return {};
     QUIRE_TRY(vision, load(std::move(*from)).context(path));
     return {};

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "arch/vision.h"
+#include "convert/open.h"
 #include "core/hash.h"
 #include "engine/tensor_samples.h"
 
@@ -68,6 +69,13 @@ std::string find_mmproj(const std::string& model) {
   }
   if (named.size() == 1) return named.front().string();
   return all.size() == 1 ? all.front().string() : std::string();
+}
+
+Result<std::optional<gguf::File>> open_tower_of(const std::string& model, bool matrices) {
+  const std::string beside = find_mmproj(model);
+  if (beside.empty()) return convert::open_vision(model, {.matrices = matrices});
+  QUIRE_TRY(gguf::File file, gguf::File::open(beside));
+  return std::optional<gguf::File>(std::move(file));
 }
 
 }  // namespace quire

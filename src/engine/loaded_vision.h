@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "core/id.h"
@@ -35,5 +36,8 @@ Result<std::unique_ptr<const LoadedVision>> load_vision(gguf::File file, int64_t
 // The file beside a model whose name begins with "mmproj" and ends with ".gguf", where there is one such file, or one
 // that has the model's name in its own. Empty: there is none, or it is not clear which.
 std::string find_mmproj(const std::string& model);
+// A model's tower where nobody names one: that file, or the tower of a model folder. No value: it has none. Without
+// `matrices` weights may be zeros (convert::OpenOptions).
+Result<std::optional<gguf::File>> open_tower_of(const std::string& model, bool matrices = true);
 
 }  // namespace quire

@@ -237,7 +237,7 @@ Status StepBackend::write(int pool, std::span<const int32_t> units, std::span<co
 BackendMemory StepBackend::memory() const {
   return {.repacked = device_->weight_bytes(),
           .kv_and_state = device_->resident_bytes(caches_),
-          .workspace = scratch_.bytes()};
+          .workspace = scratch_.bytes() + (encoder_.bytes() > 0 ? device_->resident_bytes(encoder_) : 0)};
 }
 
 }  // namespace quire

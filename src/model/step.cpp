@@ -86,8 +86,7 @@ constexpr StepArrayRow kRows[] = {
                          [](Capacity, Shape s) -> int64_t { return s.scored_rows; }),
     row<&A::picture_rows>([](Capacity c) -> int64_t { return c.coordinates > 0 ? c.rows : 0; },
                           [](Capacity, Shape s) -> int64_t { return s.pictures ? s.rows : 0; }),
-    // As long as the contexts of all sequences, and used from its beginning on: nothing that most steps have lies behind
-    // it.
+    // As long as the contexts of all sequences, and used from its beginning on: what most steps have lies before it.
     row<&A::tables>([](Capacity c) -> int64_t { return int64_t{c.segments} * c.table_pitch(c.table_width); },
                     [](Capacity c, Shape s) -> int64_t { return int64_t{s.segments} * c.table_pitch(s.table_width); }),
     row<&A::bias_ids>([](Capacity c) -> int64_t { return c.biases; },

@@ -120,6 +120,8 @@ void tell_engines(const ServeOptions& o, const Engines& engines, const GrammarCa
   for (size_t i = 0; i < engines.size(); ++i)
     tell(engines.size() == 1 ? engines[i]->capacity() : fmt::format("engine {}: {}", i, engines[i]->capacity()));
   tell(memory_line(pointers_to(engines), grammars, o.http, o.responses));
+  if (const EncoderRoom& room = engines.front()->plan().encoder; room.any())
+    tell(fmt::format("images are taken: of up to {} patches, rows of {} tokens are kept", room.patches, room.tokens));
   if (o.prefix_cache_file.empty()) return;
   for (size_t i = 0; i < engines.size(); ++i) load_prefixes(prefix_file(o, i), *engines[i]);
 }
