@@ -55,6 +55,8 @@ class GpuTower {
     const int64_t bytes = tower().scratch_bytes(machine_, pool_, b.host, &context_);
     check("measuring scratch memory");
     b.scratch = Workspace::over({static_cast<std::byte*>(room(b, bytes)), static_cast<size_t>(bytes)});
+    // What fills memory is another stream's work, which this one's does not wait for.
+    must(cudaDeviceSynchronize(), "filling memory");
     return b;
   }
   void compute(Batch& b) {

@@ -111,7 +111,7 @@ inline EngineOptions six_sequences_on(Device device) {
 }
 
 inline std::vector<TokenId> alone(const std::vector<Part>& parts, Device device = Device::kCpu) {
-  const std::unique_ptr<Engine> engine = make_engine(image_model(), six_sequences_on(device));
+  const std::unique_ptr<Engine> engine = make_engine(image_model(device), six_sequences_on(device));
   const Heard heard = hear_one(*engine, with_images(parts, 24));
   EXPECT_EQ(heard.finish, FinishReason::kLength) << heard.message();
   return heard.tokens;
@@ -132,7 +132,7 @@ inline void expect_the_same_bits(Device device) {
   EngineOptions drafts = six_sequences_on(device);
   drafts.speculative.mode = Speculative::kLookup;
   for (const EngineOptions& o : {crowded, chunks, swapped, cached, drafts}) {
-    const std::unique_ptr<Engine> engine = make_engine(image_model(), o);
+    const std::unique_ptr<Engine> engine = make_engine(image_model(device), o);
     for (int turn = 0; turn < 2; ++turn) {
       std::vector<Arrival> script;
       for (size_t i = 0; i < layouts().size(); ++i)

@@ -1,6 +1,8 @@
 #include "support/image_model.h"
 
 #include <algorithm>
+#include <deque>
+#include <map>
 
 namespace quire::test {
 namespace {
@@ -10,16 +12,19 @@ const TinyTower& tower() {
   return t;
 }
 
-TinyModel text_model() {
-  for (const TinyModel& m : tiny_models())
-    if (m.name == "tiny-qwen35") return m;
+TinyModel text_model(Device device) {
+  for (TinyModel m : tiny_models()) {
+    if (m.name != "tiny-qwen35") continue;
+    if (device == Device::kCuda) m.head_dim = 64, m.state = 128, m.n_rot = 16;
+    return m;
+  }
   fatal(__FILE__, __LINE__, "there is no tiny-qwen35");
 }
 
 }  // namespace
 
-void write_image_model(const HfFolder& folder) {
-  const TinyModel text = text_model();
+void write_image_model(const HfFolder& folder, Device device) {
+  const TinyModel text = text_model(device);
   nlohmann::json config = hf_config(text);
   config.update(tower().config());
   std::vector<SafeTensor> tensors = safe_tensors(text);
@@ -32,13 +37,13 @@ void write_image_model(const HfFolder& folder) {
   folder.write("model.safetensors", safetensors_file(tensors));
 }
 
-const ModelPtr& image_model() {
-  static const HfFolder folder;
-  static const ModelPtr model = [] {
-    write_image_model(folder);
-    return load_or_die(folder.path());
-  }();
-  return model;
+const ModelPtr& image_model(Device device) {
+  static std::map<bool, ModelPtr> models;
+  ModelPtr& model = models[device == Device::kCuda];
+  if (model != nullptr) return model;
+  static std::deque<HfFolder> folders;  // as long as the models
+  write_image_model(folders.emplace_back(), device);
+  return model = load_or_die(folders.back().path());
 }
 
 std::shared_ptr<const image::Patches> image_patches(size_t number, int seed) {

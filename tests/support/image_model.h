@@ -1,4 +1,5 @@
-// A small model that takes images: tiny-qwen35 behind the tower vision-qwen35, as a model folder.
+// A small model that takes images: tiny-qwen35 behind the tower vision-qwen35, as a model folder. GPUs take other shapes:
+// theirs has wider heads and states, and no golden outputs.
 #pragma once
 
 #include <memory>
@@ -15,9 +16,9 @@ namespace quire::test {
 inline constexpr TokenId kImagePad = 316;  // a token that the text model's tokenizer does not use
 
 // Writes the folder; the tokenizer calls that token "<|image_pad|>".
-void write_image_model(const HfFolder& folder);
+void write_image_model(const HfFolder& folder, Device device = Device::kCpu);
 // Loaded once in a process.
-const ModelPtr& image_model();
+const ModelPtr& image_model(Device device = Device::kCpu);
 
 // The patches of image `number` of the tower (tiny_towers.h); with another `seed` others of that size.
 std::shared_ptr<const image::Patches> image_patches(size_t number, int seed = 0);
