@@ -1,5 +1,5 @@
-// A small model that takes images: tiny-qwen35 behind the tower vision-qwen35, as a model folder. GPUs take other shapes:
-// theirs has wider heads and states, and no golden outputs.
+// A small model that takes images: tiny-qwen35 behind the tower vision-qwen35, as a model folder. GPUs take other
+// shapes: theirs has wider states, and no golden outputs.
 #pragma once
 
 #include <memory>
