@@ -34,6 +34,9 @@ TEST(Images, AnotherPictureIsAnotherPrompt) {
   EXPECT_NE(other.tokens, one.tokens);
   const std::vector<TokenId> expected = alone(second);
   EXPECT_EQ(other.tokens, std::vector<TokenId>(expected.begin(), expected.begin() + 16));
+  // Both are there now.
+  EXPECT_EQ(hear_one(*engine, with_images(first, 1)).cached, 128);
+  EXPECT_EQ(hear_one(*engine, with_images(second, 1)).cached, 128);
   // The same tokens as a text are a third one.
   Request raw = with_images(first, 16);
   raw.images = nullptr;
