@@ -4,11 +4,15 @@
 
 namespace quire {
 
+std::vector<EncoderCache::Entry>::iterator EncoderCache::at(int64_t begin) {
+  return std::ranges::lower_bound(entries_, begin, {}, &Entry::begin);
+}
+
 std::optional<int64_t> EncoderCache::find(const Hash128& key, bool touch) {
-  const auto at = std::ranges::find(entries_, key, &Entry::key);
-  if (at == entries_.end()) return std::nullopt;
-  if (touch) at->used = ++clock_;
-  return at->begin;
+  const auto found = begins_.find(key);
+  if (found == begins_.end()) return std::nullopt;
+  if (touch) at(found->second)->used = ++clock_;
+  return found->second;
 }
 
 std::optional<int64_t> EncoderCache::gap(int64_t rows) const {
@@ -31,20 +35,17 @@ std::optional<int64_t> EncoderCache::add(std::span<const Picture> pictures,
     for (auto e = entries_.begin(); e != entries_.end(); ++e)
       if (!is_kept(e->key) && (oldest == entries_.end() || e->used < oldest->used)) oldest = e;
     if (oldest == entries_.end()) return std::nullopt;
+    begins_.erase(oldest->key);
     entries_.erase(oldest);
     begin = gap(rows);
   }
-  int64_t at = *begin;
+  int64_t next = *begin;
   for (const Picture& p : pictures) {
-    const auto place = std::ranges::lower_bound(entries_, at, {}, &Entry::begin);
-    entries_.insert(place, {p.key, at, p.rows, ++clock_});
-    at += p.rows;
+    entries_.insert(at(next), {p.key, next, p.rows, ++clock_});
+    begins_[p.key] = next;
+    next += p.rows;
   }
   return begin;
-}
-
-void EncoderCache::remove(const Hash128& key) {
-  std::erase_if(entries_, [&](const Entry& e) { return e.key == key; });
 }
 
 int64_t EncoderCache::used() const {

@@ -5,6 +5,7 @@
 #include <functional>
 #include <optional>
 #include <span>
+#include <unordered_map>
 #include <vector>
 
 #include "core/keyed_hash.h"
@@ -28,8 +29,6 @@ class EncoderCache {
     int64_t rows = 0;
   };
   std::optional<int64_t> add(std::span<const Picture> pictures, const std::function<bool(const Hash128&)>& is_kept);
-  // What of them was never computed.
-  void remove(const Hash128& key);
 
   int64_t rows() const { return rows_; }
   int64_t used() const;
@@ -40,11 +39,18 @@ class EncoderCache {
     int64_t begin = 0, rows = 0;
     uint64_t used = 0;
   };
+  std::vector<Entry>::iterator at(int64_t begin);
   // The beginning of a free piece; none: there is none of that length.
   std::optional<int64_t> gap(int64_t rows) const;
 
+  // Keys are hashes already.
+  struct HashOfKey {
+    size_t operator()(const Hash128& key) const { return key.low; }
+  };
+
   int64_t rows_;
   std::vector<Entry> entries_;  // by where they begin
+  std::unordered_map<Hash128, int64_t, HashOfKey> begins_;
   uint64_t clock_ = 0;
 };
 

@@ -65,13 +65,15 @@ void Engine::note_admission() {
   record_.deferred[static_cast<size_t>(kWhy[static_cast<size_t>(step_plan_.stop)])] += rest;
 }
 
-// Who waits for pictures is known once all were looked at.
+// Begins with the next pictures, for which others may have to go: not while a step is planned that counts on these. Who
+// waits is known from the last look.
 void Engine::choose_pictures() {
   if (!plan_.encoder.any() || encoder_.busy()) return;
   needs_.clear();
   for (const auto& s : running_.all())
     if (!s->finished()) needs_.push_back({s.get(), s->planned});
-  for (const Sequence* const s : waiting_.candidates()) needs_.push_back({s, s->prefix.match.usable});
+  for (const Sequence* const s : waiting_.candidates())
+    if (s->stage == Sequence::Stage::kWaiting) needs_.push_back({s, s->prefix.match.usable});
   encoder_.choose(needs_);
 }
 
@@ -81,8 +83,6 @@ bool Engine::schedule() {
   speculator_.offer(running_);
   masks_.start_slow(running_);
   take_snapshot();
-  choose_pictures();
-  if (slice_.batch == nullptr) slice_ = encoder_.advance();
   const int32_t least = std::max(kChunkTokens, plan_.max_sequences);
   plan_step(snapshot_,
             {.max_batch_tokens = std::max(least, plan_.max_batch_tokens - encoder_.rows_taken(slice_)),
@@ -94,7 +94,11 @@ bool Engine::schedule() {
              .first_token_threshold = plan_.first_token_threshold,
              .most_skipped = kMostSkipped},
             step_plan_);
-  if (step_plan_.empty() && slice_.batch == nullptr) return false;
+  if (step_plan_.empty() && slice_.batch == nullptr) {
+    choose_pictures();
+    slice_ = encoder_.advance();
+    if (slice_.batch == nullptr) return false;
+  }
   ++planned_steps_;
   admit_planned();
   note_admission();

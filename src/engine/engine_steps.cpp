@@ -27,6 +27,7 @@ void Engine::submit_step(Clock::time_point begin) {
   const StepShape shape = writer_.end(cache_.step_moves(step.record));
   cache_.end_step();
   backend_->submit(step.buffer, shape, std::exchange(slice_, {}));
+  choose_pictures();
   if (shape.masks == 0)
     step.masks = StepInFlight::Masks::kNone;
   else if (step.masks == StepInFlight::Masks::kNone)

@@ -83,16 +83,19 @@ void StepBackend::enqueue_encoder(Buffer& b) {
     to_device(device.mix_weights.data, host.mix_weights.data, host.mix_weights.bytes());
     to_device(device.spans.data, host.spans.data, host.spans.count * static_cast<int64_t>(sizeof(RowSpan)));
   }
-  b.call = [this, &b](const OpContext& ctx) { encode(ctx, b.encode); };
+  b.call = [this, &b](const OpContext& ctx) {
+    encode(ctx, b.encode.blocks, b.encode.batch->batch.arrays(), b.encode.batch->first_row);
+  };
   device_->call(b.call);
 }
 
-void StepBackend::encode(const OpContext& ctx, const EncoderSlice& slice) {
-  const VisionArrays arrays = encoder_memory_.arrays(encoder_.data(), slice.batch->batch.arrays());
+// `host`: the batch's arrays there, as copied.
+void StepBackend::encode(const OpContext& ctx, const VisionSlice& blocks, const VisionArrays& host, int64_t first_row) {
   std::byte* const base = encoder_.data();
-  device_->tower()->forward_slice(ctx, slice.blocks, encoder_memory_.patches(base, arrays.patches), arrays,
+  const VisionArrays arrays = encoder_memory_.arrays(base, host);
+  device_->tower()->forward_slice(ctx, blocks, encoder_memory_.patches(base, arrays.patches), arrays,
                                   encoder_memory_.stream(base, arrays.patches),
-                                  encoder_memory_.rows(base).rows(slice.batch->first_row, arrays.tokens));
+                                  encoder_memory_.rows(base).rows(first_row, arrays.tokens));
 }
 
 bool StepBackend::masks_written(int buffer) {

@@ -71,7 +71,7 @@ class StepBackend : public Backend {
   void copy_results(const Buffer& b);
   void move(Buffer& b);
   void enqueue_encoder(Buffer& b);
-  void encode(const OpContext& ctx, const EncoderSlice& slice);
+  void encode(const OpContext& ctx, const VisionSlice& blocks, const VisionArrays& arrays, int64_t first_row);
   Result<int64_t> encoder_scratch();
   void note_status(Buffer& b);
   Error failed(const Buffer& b, Error error);

@@ -178,16 +178,23 @@ Result<int64_t> StepBackend::measure() {
   return std::max(needed, bytes);
 }
 
-// Of the largest picture: one row of tokens as long as there may be would take as much.
+// Of pictures of any shape, however many fill a pass: as if one had all patches, in one row, and there were others
+// beside. Fewer patches may take kernels that need more for each.
 Result<int64_t> StepBackend::encoder_scratch() {
   const VisionConfig& c = model_->vision->tower->config();
-  int64_t rows = c.merge;
-  while ((rows + c.merge) * (rows + c.merge) <= plan_.encoder.patches) rows += c.merge;
-  const ImageGrid grid{1, rows, plan_.encoder.patches / rows / c.merge * c.merge};
-  auto batch = std::make_shared<EncoderBatch>();
-  QUIRE_TRY(batch->batch, VisionBatch::make(c, {&grid, 1}));
-  const EncoderSlice slice{batch, {0, c.blocks}};
-  return device_->measure([&](const OpContext& ctx) { encode(ctx, slice); });
+  const int64_t of_token = c.merge * c.merge;
+  int64_t needed = 0;
+  for (int64_t tokens = 1, most = plan_.encoder.patches / of_token;; tokens = std::min(4 * tokens, most)) {
+    const ImageGrid grid = c.fixed_size() ? ImageGrid{1, c.side(), c.side()} : ImageGrid{1, c.merge, c.merge * tokens};
+    QUIRE_TRY(const VisionBatch batch, VisionBatch::make(c, {&grid, 1}));
+    VisionArrays arrays = batch.arrays();
+    arrays.spans.count = static_cast<int32_t>(EncoderBatch::kMostPictures);
+    QUIRE_TRY(const int64_t bytes, device_->measure([&](const OpContext& ctx) {
+      encode(ctx, {0, c.blocks}, arrays, 0);
+    }));
+    needed = std::max(needed, bytes);
+    if (tokens >= most || c.fixed_size()) return needed;
+  }
 }
 
 Result<int64_t> StepBackend::scratch_of(const StepShape& shape, std::span<const Segment> segments) {

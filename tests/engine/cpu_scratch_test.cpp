@@ -6,6 +6,7 @@
 #include "engine/cpu_device.h"
 #include "engine/engine_rig.h"
 #include "engine/step_backend.h"
+#include "support/image_model.h"
 
 namespace quire::test {
 namespace {
@@ -51,6 +52,35 @@ TEST(CpuScratch, NoStepTakesMoreThanTheLargest) {
           ASSERT_LE(scratch_of_random_step(*backend, plan.context, rng), backend->largest_scratch())
               << name << ", " << threads << " threads, " << sequences << " sequences, step " << i;
       }
+  }
+}
+
+// Long ones, small ones, many of them: whatever the tower takes at a time.
+TEST(CpuScratch, NoPicturesTakeMoreThanTheLargest) {
+  std::mt19937_64 rng(20261128);
+  const ModelPtr model = image_model_of(1024 * 1024);
+  const VisionTower& tower = *model->vision->tower;
+  const VisionConfig& c = tower.config();
+  const EngineOptions o{.threads = 2, .context = 256, .max_sequences = 1, .max_batch_tokens = 64};
+  const EnginePlan plan = resolve(o, model->model->config(), {.encoder = encoder_room(c, model->vision->spec)}).value();
+  const auto backend = StepBackend::create(model, plan, std::make_unique<CpuDevice>(model, plan)).value();
+  ThreadPool pool(o.threads);
+  const auto pick = [&](int64_t lo, int64_t hi) { return std::uniform_int_distribution<int64_t>(lo, hi)(rng); };
+  for (int i = 0; i < 300; ++i) {
+    std::vector<ImageGrid> grids;
+    const int64_t count = i % 3 == 0 ? static_cast<int64_t>(EncoderBatch::kMostPictures) : pick(1, 3);
+    int64_t left = plan.encoder.patches / (c.merge * c.merge);  // tokens
+    for (int64_t k = 0; k < count; ++k) {
+      const int64_t most = k + 1 == count ? left : std::max<int64_t>(1, left / (count - k));
+      const int64_t rows = pick(0, 1) == 0 ? 1 : pick(1, std::min<int64_t>(most, 64)), columns = most / rows;
+      grids.push_back({1, c.merge * rows, c.merge * columns});
+      if (pick(0, 1) == 1) std::swap(grids.back().rows, grids.back().columns);
+      left -= rows * columns;
+    }
+    const VisionBatch batch = VisionBatch::make(c, grids).value();
+    const int64_t stream = batch.patches() * c.width * 4;  // which a backend has apart
+    EXPECT_LE(tower.scratch_bytes({.device = Device::kCpu}, pool, batch) - stream, backend->largest_scratch() + 256)
+        << grids.size() << " pictures, the first one of " << grids[0].rows << " x " << grids[0].columns;
   }
 }
 

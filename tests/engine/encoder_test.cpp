@@ -43,9 +43,6 @@ TEST(EncoderCache, LaysPicturesOfABatchSideBySide) {
   EXPECT_THAT(cache.add(batch, nothing), Optional(0));
   EXPECT_THAT(cache.find(key(2)), Optional(10));
   EXPECT_THAT(cache.find(key(3)), Optional(30));
-  cache.remove(key(2));
-  const EncoderCache::Picture between[] = {{key(4), 20}};
-  EXPECT_THAT(cache.add(between, nothing), Optional(10));
   const EncoderCache::Picture large[] = {{key(5), 101}};
   EXPECT_EQ(cache.add(large, nothing), std::nullopt);
 }

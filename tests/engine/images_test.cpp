@@ -114,6 +114,64 @@ TEST(Images, TowersThatDoNotFitAreNamed) {
   EXPECT_EQ((*load_model(folder.path(), {.max_image_pixels = 100 * 100}))->vision->spec.max_pixels, 100 * 100);
 }
 
+// Adds so many tokens of text, or a picture, to a prompt.
+void add_text(Request& r, int64_t count, int32_t seed) {
+  const std::vector<TokenId> more = tokens(count, seed);
+  std::vector<TokenId>& ids = r.prompt.edit();
+  ids.insert(ids.end(), more.begin(), more.end());
+}
+void add_picture(Request& r, std::vector<PromptImage>& images, int64_t rows, int64_t columns, int seed) {
+  images.push_back(made_up_image(rows, columns, std::ssize(r.prompt), seed));
+  std::vector<TokenId>& ids = r.prompt.edit();
+  ids.insert(ids.end(), static_cast<size_t>(images.back().tokens()), kImagePad);
+}
+
+// Scratch memory is set aside for the largest pictures. Long ones have more rows or columns than square ones, and many
+// small ones more spans: all of them fill what there is room for.
+TEST(Images, AnyShapesThatFillTheTowerHaveRoom) {
+  const ModelPtr model = image_model_of(1024 * 1024);  // 4096 patches
+  for (const Device device : {Device::kCpu, Device::kReference}) {
+    const std::unique_ptr<Engine> engine = make_engine(
+        model, {.device = device, .threads = 2, .context = 2048, .max_sequences = 1, .max_batch_tokens = 64});
+    for (const auto& [rows, columns, count] :
+         {std::tuple{2, 2048, 1}, std::tuple{2048, 2, 1}, std::tuple{16, 16, 16}, std::tuple{2, 128, 16}}) {
+      if (device == Device::kReference && count == 1) continue;  // takes minutes
+      Request r = request_of({}, 2);
+      std::vector<PromptImage> images;
+      for (int i = 0; i < count; ++i) add_picture(r, images, rows, columns, 100 * rows + i), add_text(r, 1, i);
+      r.images = std::make_shared<const PromptImages>(std::move(images));
+      const Heard heard = hear_one(*engine, std::move(r));
+      EXPECT_EQ(heard.finish, FinishReason::kLength) << rows << " x " << columns << ": " << heard.message();
+    }
+  }
+}
+
+// More pictures than there is room for, of several who are in each other's way.
+TEST(Images, PicturesTakeTurns) {
+  const ModelPtr model = image_model_of(256 * 256);  // 64 tokens at most, and room for 256
+  const auto request = [](int i) {
+    Request r = request_of({}, 6);
+    std::vector<PromptImage> images;
+    add_text(r, 5 + 37 * (i % 3), i);
+    for (int k = 0; k < 3 + i % 4; ++k) {
+      add_picture(r, images, 16, (i + k) % 3 == 0 ? 8 : 16, 10 * i + k);
+      add_text(r, 1 + (i * 29 + k * 53) % 90, i + k);
+    }
+    r.images = std::make_shared<const PromptImages>(std::move(images));
+    return r;
+  };
+  const EngineOptions o{.threads = 2, .context = 1024, .max_sequences = 6, .max_batch_tokens = 128};
+  std::vector<Arrival> script;
+  std::vector<std::vector<TokenId>> expected;
+  for (int i = 0; i < 16; ++i) {
+    script.push_back({request(i), 2 * i});
+    expected.push_back(hear_one(*make_engine(model, o), request(i)).tokens);
+  }
+  const std::unique_ptr<Engine> engine = make_engine(model, o);
+  const std::vector<Heard> heard = play(*engine, script);
+  for (size_t i = 0; i < heard.size(); ++i) EXPECT_EQ(heard[i].tokens, expected[i]) << i << ": " << heard[i].message();
+}
+
 TEST(Images, WhatDoesNotFitIsRefused) {
   const std::unique_ptr<Engine> engine = make_engine(image_model(), six_sequences());
   const auto refusal = [&](Request r) {

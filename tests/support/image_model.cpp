@@ -46,6 +46,14 @@ const ModelPtr& image_model(Device device) {
   return model = load_or_die(folders.back().path());
 }
 
+ModelPtr image_model_of(int64_t max_image_pixels) {
+  const HfFolder folder;
+  write_image_model(folder);
+  Result<ModelPtr> model = load_model(folder.path(), {.max_image_pixels = max_image_pixels});
+  QUIRE_CHECK(model.ok(), "{}", model.error().message);
+  return std::move(model).value();  // its mappings stay when the folder is gone
+}
+
 std::shared_ptr<const image::Patches> image_patches(size_t number, int seed) {
   const TinyTower& t = tower();
   const ImageGrid& grid = t.grids[number];
@@ -70,6 +78,25 @@ PromptImage prompt_image(size_t number, int64_t position, int seed) {
   image.columns = static_cast<int32_t>(image.patches->plan.columns / tower().merge);
   image.digest[0] = static_cast<std::byte>(number);
   image.digest[1] = static_cast<std::byte>(seed);
+  return image;
+}
+
+PromptImage made_up_image(int64_t rows, int64_t columns, int64_t position, int seed) {
+  const TinyTower& t = tower();
+  auto p = std::make_shared<image::Patches>();
+  p->length = t.patch_width();
+  p->plan = {.rows = rows, .columns = columns, .tokens = rows * columns / (t.merge * t.merge)};
+  p->memory = std::make_unique<float[]>(static_cast<size_t>(rows * columns * p->length));
+  for (int64_t i = 0; i < rows * columns * p->length; ++i)
+    p->memory[static_cast<size_t>(i)] = static_cast<float>((i * 7 + seed * 31) % 23) / 11.5f - 1.0f;
+  PromptImage image;
+  image.position = position;
+  image.rows = static_cast<int32_t>(rows / t.merge);
+  image.columns = static_cast<int32_t>(columns / t.merge);
+  for (size_t i = 0; i < 4; ++i) image.digest[i] = static_cast<std::byte>(seed >> (8 * i));
+  image.digest[4] = static_cast<std::byte>(rows);
+  image.digest[5] = std::byte{1};
+  image.patches = std::move(p);
   return image;
 }
 
