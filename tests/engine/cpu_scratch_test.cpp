@@ -58,7 +58,7 @@ TEST(CpuScratch, NoStepTakesMoreThanTheLargest) {
 // Long ones, small ones, many of them: whatever the tower takes at a time.
 TEST(CpuScratch, NoPicturesTakeMoreThanTheLargest) {
   std::mt19937_64 rng(20261128);
-  const ModelPtr model = image_model_of(1024 * 1024);
+  const ModelPtr model = image_model_of(kUsualMaxImagePixels);
   const VisionTower& tower = *model->vision->tower;
   const VisionConfig& c = tower.config();
   const EngineOptions o{.threads = 2, .context = 256, .max_sequences = 1, .max_batch_tokens = 64};
