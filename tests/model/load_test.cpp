@@ -352,8 +352,8 @@ TEST_P(EveryModel, IsPlacedWithoutBeingChanged) {
     EXPECT_EQ(static_cast<const std::byte*>(placed.all[i]),
               before.all[i] == nullptr ? nullptr : static_cast<const std::byte*>(before.all[i]) + 1);
   // Everything that the file holds is shown once, a tied embedding twice, and each part of what lies fused; the
-  // frequencies are the model's own, and take the place of their divisors. Numbers of layers are no tensors any more,
-  // and norms of values have no tensor.
+  // frequencies are the model's own, and take the place of their divisors. Numbers of layers are no tensors any more;
+  // norms of values, and the coordinate that each pair of a rotation follows, have no tensor.
   const TinyModel& m = GetParam();
   int64_t parts = 0, divisors = 0;
   for (const gguf::TensorInfo& t : o.file.tensors()) {
@@ -363,8 +363,10 @@ TEST_P(EveryModel, IsPlacedWithoutBeingChanged) {
     parts += fused_qkv ? 3 : pair ? 2 : 1;
     divisors += t.name.starts_with("rope_f");
   }
-  const int64_t frequencies = m.window > 0 ? 2 : 1, value_norms = m.gemma4() ? m.layers - m.shared_kv : 0;
-  EXPECT_EQ(shift.matrices + shift.tables + shift.vectors, parts - divisors + frequencies + value_norms + m.tied);
+  const int64_t frequencies = m.window > 0 ? 2 : 1, axes = m.rope_sections.empty() ? 0 : 1;
+  const int64_t value_norms = m.gemma4() ? m.layers - m.shared_kv : 0;
+  EXPECT_EQ(shift.matrices + shift.tables + shift.vectors,
+            parts - divisors + frequencies + axes + value_norms + m.tied);
 }
 
 }  // namespace
