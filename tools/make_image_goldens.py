@@ -1,21 +1,27 @@
 #!/usr/bin/env python3
-"""Golden outputs of a small random model that takes images, from the transformers library. usage: make_image_goldens.py OUTDIR
+"""Golden outputs of small random models that take images, from the transformers library. usage: make_image_goldens.py OUTDIR
 
-A text model of make_tiny_goldens.py behind a tower of make_vision_goldens.py, with their weights; images are the tower's.
+Text models of make_tiny_goldens.py behind towers of make_vision_goldens.py, with their weights; images are the tower's.
 Written of each prompt: the log-probability of every token after those before it, and the distribution behind the last
 one. In float32 with eager attention. Needs torch and transformers; docs/testing.md says which.
 """
 import json
+import math
 import os
 import sys
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 import make_tiny_goldens as texts
 import make_vision_goldens as towers
+import numpy as np
 import torch
 import transformers
 
-TEXT, TOWER, PAD = "tiny-qwen35", "vision-qwen35", 316
+PAD = 316
+MODELS = [
+    dict(name="image-qwen35", cls="Qwen3_5", text="tiny-qwen35", tower="vision-qwen35"),
+    dict(name="image-qwen3vl", cls="Qwen3VL", text="tiny-qwen3vl", tower="vision-qwen3vl"),  # with deepstack
+]
 
 # Numbers of text tokens, and images by number (as "#0"), in their order. transformers takes images without a token in
 # between for one.
@@ -35,20 +41,38 @@ def text_tokens(count, seed):
     return [30 + (i * 37 + i * i * 11 + seed * 53) % 270 for i in range(count)]
 
 
-def build():
-    m = next(m for m in texts.MODELS if m["name"] == TEXT)
-    t = next(t for t in towers.TOWERS if t["name"] == TOWER)
+def patches_of(t):
+    """Pixels of 8 bits, as TinyTower::patch_bytes() has them, rescaled and normalised as processors do, and twice: a still picture's two frames."""
+    n, plane = sum(math.prod(g) for g in t["grids"]), t["patch"] ** 2
+    bits = towers.bf16_bits(towers.uniform(t["seed"], "pixels", n * 3 * plane))
+    values = (bits.astype(np.uint32) << np.uint32(16)).view(np.float32).astype(np.float64)
+    pixels = np.floor((values + 1) * 127.5 + 0.5).astype(np.uint8)
+    normalised = ((pixels * (1 / 255)).astype(np.float32) - np.float32(0.5)) / np.float32(0.5)
+    return torch.from_numpy(normalised.reshape(n, 3, 1, plane).repeat(2, axis=2).reshape(n, 6 * plane))
+
+
+def build(row):
+    m = next(m for m in texts.MODELS if m["name"] == row["text"])
+    t = next(t for t in towers.TOWERS if t["name"] == row["tower"])
     text, _ = texts.hf_model(m)
     vision = dict(depth=t["blocks"], hidden_size=t["width"], intermediate_size=t["ffn"], num_heads=t["heads"], patch_size=t["patch"], spatial_merge_size=t["merge"],
                   temporal_patch_size=2, out_hidden_size=t["out"], num_position_embeddings=t["positions"])
-    config = transformers.Qwen3_5Config(text_config=text.config.to_dict(), vision_config=vision, image_token_id=PAD, video_token_id=PAD + 4, vision_start_token_id=PAD + 5,
-                                        tie_word_embeddings=m["tied"])
+    of_text = text.config.to_dict()
+    if row["cls"] == "Qwen3VL":
+        vision.update(deepstack_visual_indexes=t["deepstack"])
+        of_text = {k: v for k, v in of_text.items() if k not in ("architectures", "model_type", "layer_types")}
+        of_text["rope_parameters"] = dict(of_text["rope_parameters"], mrope_section=m["sections"], mrope_interleaved=True)
+    config = getattr(transformers, row["cls"] + "Config")(text_config=of_text, vision_config=vision, image_token_id=PAD, video_token_id=PAD + 4, vision_start_token_id=PAD + 5,
+                                                          tie_word_embeddings=m["tied"])
     for c in (config, config.text_config, config.vision_config):
         c._attn_implementation = "eager"
-    model = transformers.Qwen3_5ForConditionalGeneration(config).float().eval()
+    model = getattr(transformers, row["cls"] + "ForConditionalGeneration")(config).float().eval()
+    assert model.config.text_config.rope_parameters["mrope_section"] == m["sections"]
     state = {k.replace("model.", "model.language_model.", 1): v for k, v in text.state_dict().items() if k.startswith("model.")}
+    if not m["tied"]:
+        state["lm_head.weight"] = text.state_dict()["lm_head.weight"]
     missing, unexpected = model.load_state_dict(state, strict=False)
-    assert not unexpected and all(k.startswith("model.visual.") or k == "lm_head.weight" for k in missing), (missing, unexpected)
+    assert not unexpected and all(k.startswith("model.visual.") or (m["tied"] and k == "lm_head.weight") for k in missing), (missing, unexpected)
     model.tie_weights()
     towers.fill(t, {"model.visual.": model.model.visual})
     return model, t
@@ -61,11 +85,10 @@ def run(model, ids, kw):
     return logprobs, logprobs[:-1].gather(1, torch.tensor(ids[1:])[:, None])[:, 0]
 
 
-def main(folder):
-    torch.manual_seed(0)
-    model, t = build()
-    rounded, errors = build()[0].bfloat16(), []
-    patches = towers.patches_of(t, 3 * 2 * t["patch"] ** 2)
+def make(row, folder):
+    model, t = build(row)
+    rounded, errors = build(row)[0].bfloat16(), []
+    patches = patches_of(t)
     first = [0]
     for grid in t["grids"]:
         first.append(first[-1] + grid[0] * grid[1] * grid[2])
@@ -90,12 +113,18 @@ def main(folder):
         errors.append(run(rounded, ids, kw)[1] - of_tokens)
         prompts.append(dict(name=name, ids=ids, images=images, logprobs=towers.numbers(of_tokens), next=towers.numbers(logprobs[-1])))
         print(name, len(ids), "entropy %.2f" % float(-(logprobs[-1].exp() * logprobs[-1]).sum()), "logprob %.3f" % float(of_tokens.mean()))
-    golden = dict(name="image-qwen35", transformers=transformers.__version__, torch=torch.__version__.split("+")[0], text=TEXT, tower=TOWER, pad=PAD,
+    golden = dict(name=row["name"], transformers=transformers.__version__, torch=torch.__version__.split("+")[0], text=row["text"], tower=row["tower"], pad=PAD,
                   bf16_rms=float(torch.cat(errors).square().mean().sqrt()), prompts=prompts)
     print("bf16_rms", golden["bf16_rms"])
-    with open(os.path.join(folder, "image-qwen35.json"), "w", encoding="utf-8") as f:
+    with open(os.path.join(folder, row["name"] + ".json"), "w", encoding="utf-8") as f:
         json.dump(golden, f, separators=(",", ":"))
         f.write("\n")
+
+
+def main(folder):
+    torch.manual_seed(0)
+    for row in MODELS:
+        make(row, folder)
 
 
 if __name__ == "__main__":

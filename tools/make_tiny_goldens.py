@@ -38,6 +38,10 @@ MODELS = [
          interval=2, k_heads=2, v_heads=4, state=32, n_rot=16, sections=[3, 3, 2]),
     dict(name="tiny-qwen35moe", seed=1, arch="qwen35moe", cls="Qwen3_5Moe", vocab=320, hidden=96, layers=4, heads=4, kv_heads=2, head_dim=48, ffn=192, eps=1e-6, theta=10000000.0, tied=False,
          interval=4, k_heads=2, v_heads=6, state=64, n_rot=24, sections=[4, 4, 4], experts=8, used=3, expert_ffn=48, shared_ffn=80),
+    dict(name="tiny-qwen3vl", seed=2, arch="qwen3vl", cls="Qwen3VL", vocab=320, hidden=48, layers=3, heads=2, kv_heads=1, head_dim=32, ffn=112, eps=1e-6, theta=5000000.0, tied=False,
+         sections=[6, 5, 5]),
+    dict(name="tiny-qwen3vlmoe", seed=3, arch="qwen3vlmoe", cls="Qwen3VLMoe", vocab=320, hidden=48, layers=2, heads=2, kv_heads=2, head_dim=32, ffn=112, eps=1e-6, theta=5000000.0, tied=False,
+         sections=[6, 5, 5], experts=6, used=2, expert_ffn=32),
     dict(name="tiny-mistral", seed=3, arch="llama", cls="Mistral", vocab=320, hidden=64, layers=2, heads=4, kv_heads=2, head_dim=24, ffn=96, eps=1e-5, theta=1000000.0, tied=False),
     dict(name="tiny-phi3", seed=2, arch="phi3", cls="Phi3", vocab=320, hidden=96, layers=3, heads=3, kv_heads=1, head_dim=32, ffn=112, eps=1e-5, theta=10000.0, tied=False, n_rot=24,
          longrope=dict(original=2048, magnitude=1.125)),
@@ -77,7 +81,7 @@ def hf_model(m):
         rope = dict(rope_type="llama3", rope_theta=m["theta"], factor=s["factor"], low_freq_factor=s["low"], high_freq_factor=s["high"], original_max_position_embeddings=s["original"])
     if moe:
         kw.update({"num_local_experts" if m["cls"] == "Mixtral" else "num_experts": m["experts"]}, num_experts_per_tok=m["used"])
-    if m["arch"] == "qwen3moe":
+    if m["arch"] in ("qwen3moe", "qwen3vlmoe"):
         kw.update(norm_topk_prob=True, mlp_only_layers=[], decoder_sparse_step=1)
     if "expert_ffn" in m:
         kw.update(moe_intermediate_size=m["expert_ffn"])
@@ -123,6 +127,9 @@ def hf_model(m):
         kw.update(partial_rotary_factor=m["n_rot"] / m["head_dim"], linear_conv_kernel_dim=4, linear_key_head_dim=m["state"], linear_value_head_dim=m["state"],
                   linear_num_key_heads=m["k_heads"], linear_num_value_heads=m["v_heads"],
                   layer_types=["full_attention" if (i + 1) % m["interval"] == 0 else "linear_attention" for i in range(m["layers"])])
+    if m["arch"].startswith("qwen3vl"):  # their class for texts alone is that of the models without images
+        del rope["mrope_section"], rope["mrope_interleaved"]
+        m = dict(m, cls=m["cls"].replace("VL", ""))
     cfg = getattr(transformers, m["cls"] + ("TextConfig" if m["cls"] in ("Qwen3_5", "Qwen3_5Moe", "Gemma3", "Gemma4") else "Config"))(rope_parameters=rope, **kw)
     cfg._attn_implementation, cfg._experts_implementation = "eager", "eager"
     model = getattr(transformers, m["cls"] + "ForCausalLM")(cfg).float().eval()

@@ -79,7 +79,8 @@ struct Architecture {
   // Router and experts have biases, SwiGLU is clamped (GateActivation::kSwigluOai), and model folders have the rows of
   // gate and up in turns.
   bool oai_experts = false;
-  bool experts_as_wide = false;  // as feed_forward_length, where no key says otherwise
+  bool transposed_experts = false;  // model folders that have all experts in one tensor have columns in place of rows
+  bool experts_as_wide = false;     // as feed_forward_length, where no key says otherwise
   // Layers with experts have a dense feed-forward as well. Each reads the residual stream through a norm of its own,
   // the router through a third one; what each adds is normalised, and the sum once more. A number of its own weights
   // each expert (the factor of its down matrix), and gate and up of experts are one tensor.

@@ -19,7 +19,7 @@ constexpr std::pair<int64_t, int64_t> kSizes[] = {{512, 512}, {1024, 1024}, {192
 Result<std::unique_ptr<const LoadedVision>> load(const std::string& path, const ModelParts& model) {
   QUIRE_TRY(std::optional<gguf::File> file, open_tower_of(path, false));
   if (!file) return std::unique_ptr<const LoadedVision>();
-  return load_vision(std::move(*file), model.model->config().d_model, model.tokenizer ? &*model.tokenizer : nullptr,
+  return load_vision(std::move(*file), model.model->config(), model.tokenizer ? &*model.tokenizer : nullptr,
                      kUsualMaxImagePixels);
 }
 

@@ -22,7 +22,8 @@ bool may_rotate_a_part(const HfConfig& c) {
 
 // Sections of the multi-axis RoPE, padded to four.
 Status read_sections(const json* list, HfConfig& c) {
-  c.rope_sections = {11, 11, 10, 0};
+  c.rope_sections = {24, 20, 20, 0};
+  if (may_rotate_a_part(c)) c.rope_sections = {11, 11, 10, 0};
   if (list == nullptr) return {};
   if (!list->is_array() || list->empty() || list->size() > 4)
     return file_error("mrope_section: is not a list of one to four numbers");
@@ -264,9 +265,9 @@ Status read_hf_rope(const HfKeys& k, HfConfig& c) {
   const double default_share = may_rotate_a_part(c) ? c.row->rotary_share : 1;
   double share = 1;
   QUIRE_CHECKED(positive_or(either("partial_rotary_factor"), "partial_rotary_factor", default_share, share));
+  if (c.row->rope_sections) QUIRE_CHECKED(read_sections(either("mrope_section"), c));
   if (may_rotate_a_part(c)) {
     QUIRE_CHECKED(read_rotated_part(share, c));
-    if (c.row->rope_sections) QUIRE_CHECKED(read_sections(either("mrope_section"), c));
     return read_scaling(k, *r, c);
   }
   c.n_rot = c.head_dim;

@@ -317,13 +317,28 @@ Result<Matrix> Source::linear(std::string_view stem, int64_t rows, int64_t cols)
   return m;
 }
 
+namespace {
+
+// `m` as it is of each of the experts whose data, and scales if there are any, lie one after the other.
+std::vector<Matrix> each_expert(const Matrix& m, const SourceTensor& t, const SourceTensor* scales, int64_t experts) {
+  std::vector<Matrix> all;
+  const auto of = [&](const SourceTensor& s, int64_t e) { return s.data.data() + std::ssize(s.data) / experts * e; };
+  for (int64_t e = 0; e < experts; ++e) {
+    all.push_back(m);
+    all.back().data = of(t, e);
+    if (scales != nullptr) all.back().scales = of(*scales, e);
+  }
+  return all;
+}
+
+}  // namespace
+
 Result<std::vector<Matrix>> Source::oai_experts(std::string_view stem, int64_t experts, int64_t rows, int64_t cols) {
   constexpr int64_t kGroup = 32;
   Matrix m;
   m.rows = rows;
   m.cols = cols;
-  const SourceTensor* t = use(fmt::format("{}_blocks", stem));
-  const SourceTensor* scales = nullptr;
+  const SourceTensor *const t = use(fmt::format("{}_blocks", stem)), *scales = nullptr;
   if (t != nullptr) {
     scales = use(fmt::format("{}_scales", stem));
     if (scales == nullptr) return where(*t, file_error("has 4-bit codes, but there is no {}_scales", stem));
@@ -334,24 +349,29 @@ Result<std::vector<Matrix>> Source::oai_experts(std::string_view stem, int64_t e
                                   shape_text(*t), shape_text(*scales), experts, rows, cols));
     m.coding = Coding::kMxfp4;
     QUIRE_CHECKED(check_fp4_scales(*scales, m.coding));
-  } else if (t = use(stem); t == nullptr) {
+  } else if (!has(stem)) {
     return file_error("tensors {}_blocks and {} are missing; the model needs one of them", stem, stem);
-  } else if (!is_float(t->element) || t->shape != std::vector<int64_t>{experts, cols, rows}) {
-    return where(*t, file_error("{} of type {} is not the [{}, {}, {}] of plain numbers that config.json needs",
-                                shape_text(*t), element_name(t->element), experts, cols, rows));
   } else {
-    m.element = t->element;
-    m.column_stride = rows;
+    return transposed_experts(stem, experts, rows, cols);
   }
   m.name = t->name;
-  std::vector<Matrix> all;
-  const auto of = [&](const SourceTensor& s, int64_t e) { return s.data.data() + std::ssize(s.data) / experts * e; };
-  for (int64_t e = 0; e < experts; ++e) {
-    all.push_back(m);
-    all.back().data = of(*t, e);
-    if (scales != nullptr) all.back().scales = of(*scales, e);
-  }
-  return all;
+  return each_expert(m, *t, scales, experts);
+}
+
+Result<std::vector<Matrix>> Source::transposed_experts(std::string_view name, int64_t experts, int64_t rows,
+                                                       int64_t cols) {
+  const SourceTensor* t = use(name);
+  if (t == nullptr) return file_error("tensor {} is missing; the model needs it", name);
+  if (!is_float(t->element) || t->shape != std::vector<int64_t>{experts, cols, rows})
+    return where(*t, file_error("{} of type {} is not the [{}, {}, {}] of plain numbers that config.json needs",
+                                shape_text(*t), element_name(t->element), experts, cols, rows));
+  Matrix m;
+  m.name = t->name;
+  m.rows = rows;
+  m.cols = cols;
+  m.element = t->element;
+  m.column_stride = rows;
+  return each_expert(m, *t, nullptr, experts);
 }
 
 Result<Matrix> Source::tensor(std::string_view name, int64_t rows, int64_t cols) {

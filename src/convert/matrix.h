@@ -79,9 +79,10 @@ class Source {
   Result<Matrix> linear(std::string_view stem, int64_t rows, int64_t cols);
   bool has_linear(std::string_view stem) const;
   // The matrices of stacked experts as gpt-oss has them: MXFP4 in "<stem>_blocks" and "<stem>_scales", or plain numbers
-  // in
-  // "<stem>" [experts, cols, rows], which is the transpose.
+  // in "<stem>", transposed.
   Result<std::vector<Matrix>> oai_experts(std::string_view stem, int64_t experts, int64_t rows, int64_t cols);
+  // The matrices of stacked experts out of plain numbers [experts, cols, rows].
+  Result<std::vector<Matrix>> transposed_experts(std::string_view name, int64_t experts, int64_t rows, int64_t cols);
   // A plain or FP8 tensor by its full name ("model.layers.0.mlp.experts.down_proj", "...A_log").
   Result<Matrix> tensor(std::string_view name, int64_t rows, int64_t cols);
 

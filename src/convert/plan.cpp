@@ -372,22 +372,27 @@ class Planner {
     return fmt::format("{}{}", b.source, placed(tensor_spec(role).packed));
   }
 
-  // gate_up_proj [E, 2F, D]: of each expert the gate's rows, then those of `up`.
+  // All experts out of one tensor [E, rows, columns], as one matrix, or [E, columns, rows], as one for each.
+  Result<std::vector<Matrix>> from_one_tensor(TensorRole role, const Block& b) {
+    const int64_t rows = rows_of(role), cols = cols_of(role);
+    if (c_.row->transposed_experts) return source_.transposed_experts(packed_name(role, b), c_.experts, rows, cols);
+    QUIRE_TRY(Matrix all, source_.tensor(packed_name(role, b), c_.experts * rows, cols));
+    return std::vector<Matrix>{std::move(all)};
+  }
+
+  // gate_up_proj has of each expert the gate's rows, then those of `up`.
   Status packed_experts(const Block& b) {
-    const int64_t e = c_.experts, f = c_.expert_ffn;
-    QUIRE_TRY(const Matrix both,
-              source_.tensor(packed_name(kExpertsGateUp, b), e * rows_of(kExpertsGateUp), cols_of(kExpertsGateUp)));
+    const int64_t f = c_.expert_ffn;
+    QUIRE_TRY(const std::vector<Matrix> both, from_one_tensor(kExpertsGateUp, b));
     std::vector<Matrix> gate, up;
-    for (int64_t i = 0; i < e; ++i) {
-      gate.push_back(both.slice(2 * i * f, f));
-      up.push_back(both.slice((2 * i + 1) * f, f));
-    }
+    for (const Matrix& m : both)
+      for (int64_t row = 0; row < m.rows; row += 2 * f) {
+        gate.push_back(m.slice(row, f));
+        up.push_back(m.slice(row + f, f));
+      }
     QUIRE_CHECKED(gate_and_up(b, std::move(gate), std::move(up)));
-    QUIRE_TRY(Matrix down,
-              source_.tensor(packed_name(kExpertsDown, b), e * rows_of(kExpertsDown), cols_of(kExpertsDown)));
-    std::vector<Matrix> parts;
-    parts.push_back(std::move(down));
-    return experts_matrix(kExpertsDown, b, std::move(parts));
+    QUIRE_TRY(std::vector<Matrix> down, from_one_tensor(kExpertsDown, b));
+    return experts_matrix(kExpertsDown, b, std::move(down));
   }
 
   // ---- Multi-token prediction ----

@@ -93,9 +93,15 @@ Status check_gpu_kernels(const VisionTower& tower, const Machine& machine) {
   Workspace workspace;
   const OpContext ctx{
       .pool = pool, .workspace = workspace, .machine = machine, .launches = &refusal, .only_chooses = true};
-  const auto matrix = [](int64_t rows, int64_t width) { return make_tensor(nowhere(), DType::kF32, {rows, width}); };
-  placed_in_thought(tower)->forward_slice(ctx, {0, c.blocks}, matrix(arrays.patches, c.patch_width()), arrays,
-                                          matrix(arrays.patches, c.width), matrix(arrays.tokens, c.out_width));
+  const auto matrix = [](DType type, int64_t rows, int64_t width) {
+    return make_tensor(nowhere(), type, {rows, width});
+  };
+  const auto f32 = DType::kF32;
+  VisionOutput out{.rows = matrix(f32, arrays.tokens, c.out_width), .deepstack = {}};
+  if (const int64_t levels = std::ssize(c.deepstack); levels > 0)
+    out.deepstack = make_tensor(nowhere(), f32, {levels, arrays.tokens, c.out_width});
+  placed_in_thought(tower)->forward_slice(ctx, {0, c.blocks}, matrix(DType::kI8, arrays.patches, c.patch_bytes()),
+                                          arrays, matrix(f32, arrays.patches, c.width), out);
   return refusal.status();
 }
 

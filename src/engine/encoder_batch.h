@@ -33,9 +33,13 @@ class EncoderMemory {
 
   int64_t bytes() const { return bytes_; }
   // Of memory that begins at `base`.
-  Tensor patches(std::byte* base, int64_t count) const { return of(base, patches_, DType::kF32, count, patch_width_); }
+  Tensor patches(std::byte* base, int64_t count) const { return of(base, patches_, DType::kI8, count, patch_bytes_); }
   Tensor stream(std::byte* base, int64_t count) const { return of(base, stream_, DType::kF32, count, width_); }
+  // What is kept: rows that take the place of tokens, and in the first layers, a level each, what is added to them.
   Tensor rows(std::byte* base) const { return of(base, rows_, DType::kF32, room_.tokens, out_width_); }
+  Tensor deepstack(std::byte* base) const;  // [levels, tokens, out width]; empty: there are none
+  // Of that the rows [first, first + count).
+  VisionOutput output(std::byte* base, int64_t first, int64_t count) const;
   // The same arrays as the host's, there.
   VisionArrays arrays(std::byte* base, const VisionArrays& host) const;
 
@@ -44,7 +48,7 @@ class EncoderMemory {
     return make_tensor(base + at, type, {rows, width});
   }
   EncoderRoom room_;
-  int64_t patch_width_ = 0, width_ = 0, out_width_ = 0;
+  int64_t patch_bytes_ = 0, width_ = 0, out_width_ = 0, levels_ = 0;
   int64_t patches_ = 0, positions_ = 0, mixed_ = 0, weights_ = 0, spans_ = 0, stream_ = 0, rows_ = 0, bytes_ = 0;
 };
 

@@ -34,7 +34,7 @@ Status check_images(const PromptImages& images, const Request& r, const LoadedMo
       if (r.prompt[static_cast<size_t>(at)] != vision.token) return wrong("other tokens stand in its place");
     last = image.end();
     if (image.patches == nullptr || image.patches->plan.rows != image.rows * c.merge ||
-        image.patches->plan.columns != image.columns * c.merge || image.patches->length != c.patch_width())
+        image.patches->plan.columns != image.columns * c.merge || image.patches->length != c.patch_bytes())
       return wrong("it has no such patches");
     if (image.patches->count() > room.patches || image.tokens() > room.tokens)
       return request_error("image {}: {} patches are more than the {} of the largest picture", i,

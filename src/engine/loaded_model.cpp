@@ -94,7 +94,7 @@ Status LoadedModel::make_ready(const std::string& name) {
 // A tower that was named must load. Of one that was found a model can do without.
 Status LoadedModel::take_vision(const std::string& path, const LoadOptions& o) {
   const auto load = [&](gguf::File from) {
-    return load_vision(std::move(from), model->config().d_model, tokenizer ? &*tokenizer : nullptr, o.max_image_pixels);
+    return load_vision(std::move(from), model->config(), tokenizer ? &*tokenizer : nullptr, o.max_image_pixels);
   };
   if (!o.mmproj.empty()) {
     QUIRE_TRY(gguf::File from, gguf::File::open(o.mmproj));

@@ -8,6 +8,7 @@
 #include "convert/open.h"
 #include "core/hash.h"
 #include "engine/tensor_samples.h"
+#include "gguf/mmproj_name.h"
 
 namespace quire {
 namespace {
@@ -34,18 +35,19 @@ Result<image::ImageSpec> spec_of(const VisionConfig& c, int64_t max_pixels) {
 
 }  // namespace
 
-Result<std::unique_ptr<const LoadedVision>> load_vision(gguf::File file, int64_t text_width, const Tokenizer* tokenizer,
-                                                        int64_t max_pixels) {
+Result<std::unique_ptr<const LoadedVision>> load_vision(gguf::File file, const ModelConfig& text,
+                                                        const Tokenizer* tokenizer, int64_t max_pixels) {
   auto v = std::make_unique<LoadedVision>(std::move(file));
   QUIRE_TRY(v->tower, VisionTower::load(v->file));
   const VisionConfig& c = v->tower->config();
   if (c.family != VisionFamily::kQwen3)
     return file_error("clip.projector_type: {} is converted, and not computed yet", vision_row(c.family).projector);
-  if (!c.deepstack.empty())
-    return file_error("clip.vision.is_deepstack_layers: towers whose blocks go to the text model are not computed yet");
-  if (c.out_width != text_width)
+  if (std::ssize(c.deepstack) > text.layers)
+    return file_error("clip.vision.is_deepstack_layers: {} blocks go to layers of the text model, which has {}",
+                      c.deepstack.size(), text.layers);
+  if (c.out_width != text.d_model)
     return file_error("clip.vision.projection_dim: rows of {} elements, but the model's have {}", c.out_width,
-                      text_width);
+                      text.d_model);
   QUIRE_TRY(v->spec, spec_of(c, max_pixels));
   v->identity = add_tensors(kFnvStart, v->file);
   constexpr std::string_view kPad = "<|image_pad|>";
@@ -60,15 +62,16 @@ std::string find_mmproj(const std::string& model) {
   if (!fs::is_regular_file(model, error)) return {};
   const fs::path at(model);
   const fs::path folder = at.has_parent_path() ? at.parent_path() : fs::path(".");
-  std::vector<fs::path> all, named;
-  for (fs::directory_iterator i(folder, error), end; !error && i != end; i.increment(error)) {
-    const std::string name = i->path().filename().string();
-    if (!name.starts_with("mmproj") || i->path().extension() != ".gguf") continue;
-    all.push_back(i->path());
-    if (name == "mmproj-" + at.filename().string()) named.push_back(i->path());
+  for (const fs::path& where : {folder, folder / ".."}) {
+    std::vector<std::string> towers;
+    for (fs::directory_iterator i(where, error), end; !error && i != end; i.increment(error)) {
+      const std::string name = i->path().filename().string();
+      if (name == "mmproj-" + at.filename().string()) return i->path().string();
+      towers.push_back(i->path().string());
+    }
+    if (const std::optional<size_t> best = gguf::best_mmproj(towers)) return towers[*best];
   }
-  if (named.size() == 1) return named.front().string();
-  return all.size() == 1 ? all.front().string() : std::string();
+  return {};
 }
 
 Result<std::optional<gguf::File>> open_tower_of(const std::string& model, bool matrices) {

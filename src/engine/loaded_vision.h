@@ -9,6 +9,7 @@
 #include "core/id.h"
 #include "gguf/reader.h"
 #include "image/spec.h"
+#include "model/config.h"
 #include "tokenizer/tokenizer.h"
 #include "vision/tower.h"
 
@@ -30,11 +31,12 @@ inline constexpr int64_t kUsualMaxImagePixels = int64_t{4} << 20;
 
 // Errors: what of the file is not understood, or does not fit the model: another width, a tokenizer without the token
 // that stands for pictures. `max_pixels`: of a picture that the tower takes, where its size is free.
-Result<std::unique_ptr<const LoadedVision>> load_vision(gguf::File file, int64_t text_width, const Tokenizer* tokenizer,
-                                                        int64_t max_pixels);
+Result<std::unique_ptr<const LoadedVision>> load_vision(gguf::File file, const ModelConfig& text,
+                                                        const Tokenizer* tokenizer, int64_t max_pixels);
 
-// The file beside a model whose name begins with "mmproj" and ends with ".gguf", where there is one such file, or one
-// that has the model's name in its own. Empty: there is none, or it is not clear which.
+// The GGUF file beside a model that has "mmproj" in its name: the one that is called mmproj-MODEL, or of several the
+// one that gguf::best_mmproj() takes; or else one that lies a folder higher, as hubs have it where a model's parts are
+// in a folder of their own. Empty: there is none.
 std::string find_mmproj(const std::string& model);
 // A model's tower where nobody names one: that file, or the tower of a model folder. No value: it has none. Without
 // `matrices` weights may be zeros (convert::OpenOptions).

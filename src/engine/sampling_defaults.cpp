@@ -24,8 +24,8 @@ constexpr FamilySampling kFamilies[] = {
     {"qwen35 qwen35moe",
      {{"temperature", 0.7}, {"top_p", 0.8}, {"min_p", 0.0}, {"presence_penalty", 1.5}, {"top_k", 20}},
      {{"temperature", 1.0}, {"top_p", 0.95}, {"min_p", 0.0}, {"presence_penalty", 1.5}, {"top_k", 20}}},
-    // Qwen3 and Qwen3-Next, "Best Practices".
-    {"qwen3 qwen3moe qwen3next",
+    // Qwen3 and Qwen3-Next, "Best Practices"; Qwen3-VL, "model.generate()" of its documentation.
+    {"qwen3 qwen3moe qwen3next qwen3vl qwen3vlmoe",
      {{"temperature", 0.7}, {"top_p", 0.8}, {"min_p", 0.0}, {"top_k", 20}},
      {{"temperature", 0.6}, {"top_p", 0.95}, {"min_p", 0.0}, {"top_k", 20}}},
     // generation_config.json of Qwen2.5-Instruct.

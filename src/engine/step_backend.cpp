@@ -74,9 +74,8 @@ void StepBackend::enqueue_encoder(Buffer& b) {
   if (b.encode.blocks.begin == 0) {
     std::byte* to = encoder_memory_.patches(encoder_.data(), 0).bytes_at(0);
     for (const auto& picture : of.pictures) {
-      const auto bytes = static_cast<int64_t>(picture->values().size_bytes());
-      to_device(to, picture->memory.get(), bytes);
-      to += bytes;
+      to_device(to, picture->bytes().data(), std::ssize(picture->bytes()));
+      to += picture->bytes().size();
     }
     to_device(device.positions.data, host.positions.data, host.positions.bytes());
     to_device(device.mixed.data, host.mixed.data, host.mixed.bytes());
@@ -95,7 +94,7 @@ void StepBackend::encode(const OpContext& ctx, const VisionSlice& blocks, const 
   const VisionArrays arrays = encoder_memory_.arrays(base, host);
   device_->tower()->forward_slice(ctx, blocks, encoder_memory_.patches(base, arrays.patches), arrays,
                                   encoder_memory_.stream(base, arrays.patches),
-                                  encoder_memory_.rows(base).rows(first_row, arrays.tokens));
+                                  encoder_memory_.output(base, first_row, arrays.tokens));
 }
 
 bool StepBackend::masks_written(int buffer) {
@@ -186,7 +185,10 @@ void StepBackend::compute(const OpContext& ctx, const StepShape& shape, StepPart
   const SampleOutputs out = result_layout_.outputs(results_.data(), shape.logit_rows);
   const bool dry = ctx.pool.dry() || (ctx.gpu != nullptr && ctx.gpu->dry);
   StepBatch batch = layout_.batch(step_.data(), shape, sampled);
-  if (shape.pictures) batch.pictures = encoder_memory_.rows(encoder_.data());
+  if (shape.pictures) {
+    batch.pictures = encoder_memory_.rows(encoder_.data());
+    batch.deepstack = encoder_memory_.deepstack(encoder_.data());
+  }
   compute_step(
       ctx, device_->decoders(), batch, layout_.drafts(step_.data(), shape, sampled, out.tokens),
       device_->forward_options(dry),

@@ -1,4 +1,4 @@
-// From pixels to what a vision tower takes: patches of normalised float32 values.
+// From pixels to what a vision tower takes: patches of bytes, which the tower normalises itself.
 #pragma once
 
 #include <memory>
@@ -9,16 +9,18 @@
 
 namespace quire::image {
 
+// One frame of each patch: a still picture's others are the same. Bytes, because numbers would be eight times as many
+// bytes to keep and to copy to a GPU.
 struct Patches {
   ImagePlan plan;
-  int64_t length = 0;  // of one patch, in values
-  std::unique_ptr<float[]> memory;
+  int64_t length = 0;  // of one patch, in bytes
+  std::unique_ptr<uint8_t[]> memory;
 
   int64_t count() const { return plan.rows * plan.columns; }
-  std::span<const float> values() const { return {memory.get(), static_cast<size_t>(count() * length)}; }
+  std::span<const uint8_t> bytes() const { return {memory.get(), static_cast<size_t>(count() * length)}; }
 };
 
-// Resizes, normalises, and cuts into patches in the order of spec.layout.
+// Resizes, and cuts into patches in the order of spec.layout: planes of colours, or pixels.
 Result<Patches> prepare(const Pixels& pixels, const ImageSpec& spec);
 
 }  // namespace quire::image

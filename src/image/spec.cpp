@@ -204,6 +204,16 @@ Status check_spec(const ImageSpec& s, int64_t tower_patch) {
 
 }  // namespace
 
+std::vector<float> colour_table(const ImageSpec& spec) {
+  std::vector<float> table;
+  for (size_t c = 0; c < spec.mean.size(); ++c)
+    for (int v = 0; v < 256; ++v) {
+      const float scaled = static_cast<float>(v * spec.scale);
+      table.push_back((scaled - static_cast<float>(spec.mean[c])) / static_cast<float>(spec.deviation[c]));
+    }
+  return table;
+}
+
 Result<ImageSpec> read_image_spec(const json& config, int64_t tower_patch) {
   if (!config.is_object()) return file_error("is not an object");
   const json* inner = find(config, "image_processor");

@@ -6,6 +6,7 @@
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "core/result.h"
 #include "image/resize.h"
@@ -40,8 +41,12 @@ struct ImageSpec {
   double scale = 1.0 / 255;
   std::array<double, 3> mean = {0, 0, 0}, deviation = {1, 1, 1};
 
-  int64_t values_per_patch() const { return 3 * frames * patch * patch; }
+  int64_t bytes_per_patch() const { return 3 * patch * patch; }
 };
+
+// What each value of 8 bits becomes: 256 numbers of red, of green and of blue. Scaled in float64, then float32, as the
+// processors of transformers compute.
+std::vector<float> colour_table(const ImageSpec& spec);
 
 // preprocessor_config.json, or processor_config.json with an `image_processor`. `tower_patch` is the side of a patch in
 // the tower's configuration, which Gemma 3's processor does not name; 0 if it is not known. What is not understood is

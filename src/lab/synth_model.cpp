@@ -32,7 +32,7 @@ Result<SynthShape> choose_shape(const SynthOptions& o) {
     s.vocab = o.vocab.value_or(s.vocab);
     s.mtp = o.mtp;
     s.images = o.images;
-    if (s.images && !s.hybrid()) return request_error("--images: the models of {} take none", s.name);
+    if (s.images && !s.sees()) return request_error("--images: the models of {} take none", s.name);
     if (s.mtp && !s.hybrid()) return request_error("--mtp: the models of {} have no such block", s.name);
     if (s.layers < 1 || s.layers > 512) return request_error("--layers {}: must be 1 to 512", s.layers);
     if (s.vocab < kMinSynthVocab || s.vocab > 1 << 20)

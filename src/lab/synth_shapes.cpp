@@ -13,6 +13,8 @@ using enum TensorRole;
 
 constexpr int64_t kConvKernel = 4;
 
+constexpr int64_t kDeepstack[] = {8, 16, 24};
+
 constexpr SynthShape kShapes[] = {
     {.name = "0.6b",
      .summary = "qwen3, dense",
@@ -78,6 +80,34 @@ constexpr SynthShape kShapes[] = {
      .d_ff_expert = 512,
      .d_ff_shared = 512,
      .rope_theta = 1e7f},
+    {.name = "8b-vl",
+     .summary = "qwen3vl, dense",
+     .architecture = "qwen3vl",
+     .layers = 36,
+     .d_model = 4096,
+     .heads = 32,
+     .kv_heads = 8,
+     .head_dim = 128,
+     .n_rot = 128,
+     .d_ff = 12288,
+     .vocab = 151936,
+     .rope_theta = 5e6f,
+     .deepstack = kDeepstack},
+    {.name = "30b-a3b-vl",
+     .summary = "qwen3vlmoe, 128 experts, 8 used",
+     .architecture = "qwen3vlmoe",
+     .layers = 48,
+     .d_model = 2048,
+     .heads = 32,
+     .kv_heads = 4,
+     .head_dim = 128,
+     .n_rot = 128,
+     .vocab = 151936,
+     .experts = 128,
+     .top_k = 8,
+     .d_ff_expert = 768,
+     .rope_theta = 5e6f,
+     .deepstack = kDeepstack},
     {.name = "gpt-oss-20b",
      .summary = "gpt-oss, 32 experts, 4 used",
      .architecture = "gpt-oss",
@@ -263,9 +293,11 @@ void add_synth_metadata(const SynthShape& s, gguf::Writer& w) {
     u32("expert_feed_forward_length", s.d_ff_expert);
     if (s.d_ff_shared > 0) u32("expert_shared_feed_forward_length", s.d_ff_shared);
   }
+  if (s.sees()) {
+    const int32_t partial[] = {11, 11, 10, 0}, whole[] = {24, 20, 20, 0};
+    w.add_array<int32_t>(key("rope.dimension_sections"), s.hybrid() ? partial : whole);
+  }
   if (s.hybrid()) {
-    const int32_t sections[] = {11, 11, 10, 0};
-    w.add_array<int32_t>(key("rope.dimension_sections"), sections);
     u32("ssm.conv_kernel", kConvKernel);
     u32("ssm.state_size", s.state);
     u32("ssm.group_count", s.key_heads);

@@ -23,9 +23,12 @@ struct SynthShape {
   float rope_theta = 0, yarn_factor = 0;
   int64_t yarn_context = 0;  // what the model was trained with before YaRN; 0: no YaRN
   bool mtp = false;          // with a block for multi-token prediction behind the layers
-  bool images = false;       // the tokenizer has what stands for pictures, and a chat template that puts it there
+  // Of its vision tower, if that goes to the first layers as well: which blocks do.
+  std::span<const int64_t> deepstack = {};
+  bool images = false;  // the tokenizer has what stands for pictures, and a chat template that puts it there
 
   bool hybrid() const { return key_heads > 0; }
+  bool sees() const { return hybrid() || !deepstack.empty(); }  // models with a vision tower
   bool full_attention(int64_t layer) const { return !hybrid() || layer % 4 == 3 || layer == layers; }
 };
 

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "arch/vision.h"
 #include "gguf/writer.h"
 #include "lab/synth_values.h"
@@ -16,12 +18,22 @@ constexpr int64_t kPatchSide = 16, kMerge = 2, kPositionsSide = 48;
 struct Tower {
   int64_t width, blocks, heads, ffn;
 };
-// Source: config.json of Qwen3.5-4B, and of Qwen3.5-27B and 35B-A3B.
+// Source: config.json of Qwen3.5-4B, and of Qwen3.5-27B and 35B-A3B, Qwen3-VL-8B and 30B-A3B.
 Tower tower_of(const SynthShape& s) {
-  return s.d_model <= 2560 && s.experts == 0 ? Tower{1024, 24, 16, 4096} : Tower{1152, 27, 16, 4304};
+  Tower t = s.d_model <= 2560 && s.experts == 0 ? Tower{1024, 24, 16, 4096} : Tower{1152, 27, 16, 4304};
+  t.blocks = std::min<int64_t>(t.blocks, s.layers);
+  return t;
 }
 
-std::vector<SynthTensor> tensors_of(const Tower& t, int64_t out) {
+// Blocks that the tower has.
+std::vector<int64_t> deepstack_of(const Tower& t, const SynthShape& s) {
+  std::vector<int64_t> blocks;
+  for (const int64_t b : s.deepstack)
+    if (b < t.blocks) blocks.push_back(b);
+  return blocks;
+}
+
+std::vector<SynthTensor> tensors_of(const Tower& t, const SynthShape& s) {
   std::vector<SynthTensor> all;
   const auto add = [&](const std::string& stem, std::vector<int64_t> dims) {
     all.push_back({stem + ".weight", std::move(dims), SynthValues::kMatrix});
@@ -33,10 +45,11 @@ std::vector<SynthTensor> tensors_of(const Tower& t, int64_t out) {
     add(vision_stem(role, block), {cols, rows});
     bias(vision_stem(role, block), rows);
   };
-  const auto norm = [&](VisionRole role, int64_t block) {
-    all.push_back({vision_stem(role, block) + ".weight", {t.width}, SynthValues::kOnes});
-    bias(vision_stem(role, block), t.width);
+  const auto wide_norm = [&](VisionRole role, int64_t block, int64_t width) {
+    all.push_back({vision_stem(role, block) + ".weight", {width}, SynthValues::kOnes});
+    bias(vision_stem(role, block), width);
   };
+  const auto norm = [&](VisionRole role, int64_t block) { wide_norm(role, block, t.width); };
   for (const char* const frame : {".weight", ".weight.1"})
     all.push_back({vision_stem(kPatch) + frame, {kPatchSide, kPatchSide, 3, t.width}, SynthValues::kMatrix});
   bias(vision_stem(kPatch), t.width);
@@ -52,7 +65,12 @@ std::vector<SynthTensor> tensors_of(const Tower& t, int64_t out) {
   norm(kPostNorm, 0);
   const int64_t merged = kMerge * kMerge * t.width;
   linear(kMergeUp, 0, merged, merged);
-  linear(kMergeDown, 0, out, merged);
+  linear(kMergeDown, 0, s.d_model, merged);
+  for (const int64_t block : deepstack_of(t, s)) {
+    wide_norm(kStackNorm, block, merged);
+    linear(kStackUp, block, merged, merged);
+    linear(kStackDown, block, s.d_model, merged);
+  }
   return all;
 }
 
@@ -78,13 +96,18 @@ void add_metadata(const Tower& t, const SynthShape& s, gguf::Writer& w) {
   w.add("clip.vision.attention.layer_norm_epsilon", 1e-6f);
   w.add_array<float>("clip.vision.image_mean", half);
   w.add_array<float>("clip.vision.image_std", half);
+  const std::vector<int64_t> deepstack = deepstack_of(t, s);
+  if (deepstack.empty()) return;
+  std::vector<bool> is_deepstack(static_cast<size_t>(t.blocks));
+  for (const int64_t block : deepstack) is_deepstack[static_cast<size_t>(block)] = true;
+  w.add_bools("clip.vision.is_deepstack_layers", is_deepstack);
 }
 
 }  // namespace
 
 Result<uint64_t> write_synth_tower(const SynthShape& s, uint64_t seed, const std::string& path) {
   const Tower t = tower_of(s);
-  const std::vector<SynthTensor> tensors = tensors_of(t, s.d_model);
+  const std::vector<SynthTensor> tensors = tensors_of(t, s);
   gguf::Writer w;
   add_metadata(t, s, w);
   const auto is_matrix = [](const SynthTensor& tensor) { return tensor.values == SynthValues::kMatrix; };

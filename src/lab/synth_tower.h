@@ -8,7 +8,8 @@
 
 namespace quire::cli {
 
-// Writes it; returns the file's bytes. `s` is hybrid: such models are published with one of two towers, in BF16.
+// Writes it; returns the file's bytes. `s` sees: such models are published with one of two towers, in BF16.
+// Where the model has fewer layers than its tower blocks, the tower has as many blocks.
 Result<uint64_t> write_synth_tower(const SynthShape& s, uint64_t seed, const std::string& path);
 
 }  // namespace quire::cli

@@ -80,6 +80,10 @@ void Decoder::forward(const OpContext& ctx, const StepBatch& step, const CacheVi
       per_layer_output(pass, config_->per_layer, l.per_layer, s.per_layer, s.h, s.part);
       add_normed(pass, l.per_layer.norm, l.out_scale, to, s);
     }
+    if (pass.step.shape.pictures && pass.layer < pass.step.deepstack_levels())
+      gather_rows(
+          ctx,
+          {.x = pass.step.deepstack_level(pass.layer), .rows = pass.step.picture_rows(), .y = s.x, .add_to_y = true});
     pass.show("layer_out", s.x);
   }
   pass.layer = -1;

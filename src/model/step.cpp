@@ -203,6 +203,7 @@ StepBatch StepLayout::batch(std::byte* base, const StepShape& shape, int32_t* sa
           .sampled = make_tensor(sampled, {capacity_.sampled()}),
           .hidden = {},
           .pictures = {},
+          .deepstack = {},
           .coordinates =
               capacity_.coordinates > 0 ? make_tensor(a.coordinates, {shape.rows, capacity_.coordinates}) : Tensor{},
           .segments = segments};

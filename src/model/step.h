@@ -126,6 +126,7 @@ struct StepBatch {
   Tensor sampled;
   Tensor hidden;  // [rows, D] f32: of a pass of the block for multi-token prediction, which takes it beside the tokens
   Tensor pictures;        // [any number, D] f32: what a vision tower put out, where rows of the step are of it
+  Tensor deepstack;       // [levels, as many, D] f32: what the first layers add to those rows; empty: nothing
   Tensor coordinates;     // [rows, 3] i32; empty: rows stand at their positions
   SegmentArray segments;  // with the block tables of the pool kKvPool
   // The same with those of another pool of blocks. In one of windows, entries of positions before a window name any
@@ -141,6 +142,11 @@ struct StepBatch {
   Tensor sources() const { return make_tensor(arrays.sources, {shape.rows}); }
   Tensor logit_rows() const { return make_tensor(arrays.logit_rows, {shape.logit_rows}); }
   Tensor hidden_rows() const { return make_tensor(arrays.hidden_rows, {shape.hidden_rows}); }
+  int64_t deepstack_levels() const { return deepstack.empty() ? 0 : deepstack.dim(0); }
+  Tensor deepstack_level(int64_t level) const {
+    return make_tensor(deepstack.bytes_at(level * deepstack.stride[0]), deepstack.dtype,
+                       {deepstack.dim(1), deepstack.dim(2)});
+  }
   Tensor picture_rows() const { return make_tensor(arrays.picture_rows, {shape.rows}); }
   Tensor scored_rows() const { return make_tensor(arrays.scored_rows, {shape.scored_rows}); }
   Tensor slot_copies() const { return make_tensor(arrays.slot_copies, {shape.slot_copies, 2}); }

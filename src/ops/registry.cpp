@@ -13,6 +13,7 @@
 #include "ops/mlp/mlp.h"
 #include "ops/moe/moe.h"
 #include "ops/norm/norm.h"
+#include "ops/normalise_patches/normalise_patches.h"
 #include "ops/rows/rows.h"
 #include "ops/sampling/history.h"
 #include "ops/sampling/sampling.h"
@@ -43,6 +44,7 @@ void copy_slots_conformance(Suite& s);
 void layer_norm_conformance(Suite& s);
 void gelu_conformance(Suite& s);
 void mix_rows_conformance(Suite& s);
+void normalise_patches_conformance(Suite& s);
 void vision_attention_conformance(Suite& s);
 
 }  // namespace conformance
@@ -80,6 +82,7 @@ std::vector<OperatorInfo> table() {
       entry(kLayerNormOp, conformance::layer_norm_conformance),
       entry(kGeluOp, conformance::gelu_conformance),
       entry(kMixRowsOp, conformance::mix_rows_conformance),
+      entry(kNormalisePatchesOp, conformance::normalise_patches_conformance),
       entry(kVisionAttentionOp, conformance::vision_attention_conformance),
   };
 }

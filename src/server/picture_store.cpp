@@ -14,7 +14,7 @@ namespace {
 constexpr size_t kWorkBytes = 8;
 
 size_t patch_bytes(const image::ImagePlan& plan, const image::ImageSpec& spec) {
-  return static_cast<size_t>(plan.rows * plan.columns * spec.values_per_patch()) * sizeof(float);
+  return static_cast<size_t>(plan.rows * plan.columns * spec.bytes_per_patch());
 }
 
 struct Held {

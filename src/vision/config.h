@@ -27,7 +27,8 @@ struct VisionConfig {
   int64_t image_min_pixels = 0, image_max_pixels = 0;
 
   int64_t head_dim() const { return width / heads; }
-  int64_t patch_width() const { return 3 * frames * patch * patch; }
+  int64_t patch_bytes() const { return 3 * patch * patch; }  // of one frame, as pictures are
+  int64_t patch_width() const { return frames * patch_bytes(); }
   // Of a patch as it is multiplied: zeros behind it, because a GPU takes rows of whole eights.
   int64_t patch_columns() const { return (patch_width() + 7) / 8 * 8; }
   int64_t merged_width() const { return merge * merge * width; }

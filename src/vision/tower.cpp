@@ -8,6 +8,7 @@
 #include "ops/linear/linear.h"
 #include "ops/mix_rows/mix_rows.h"
 #include "ops/norm/norm.h"
+#include "ops/normalise_patches/normalise_patches.h"
 #include "ops/rows/rows.h"
 
 namespace quire {
@@ -21,6 +22,18 @@ int64_t slice_rows_of(const OpContext& ctx) {
 
 DType activation_of(const OpContext& ctx) {
   return ctx.machine.device == Device::kReference ? DType::kF32 : DType::kBF16;
+}
+
+void expect_patches(const Tensor& patches, int64_t count, const VisionConfig& c) {
+  const bool bytes = patches.dtype == DType::kI8;
+  QUIRE_CHECK(bytes || patches.dtype == DType::kF32, "patches: are bytes or f32");
+  expect_shape("patches", patches, count, bytes ? c.patch_bytes() : c.patch_width());
+}
+
+void expect_output(const VisionOutput& out, int64_t tokens, const VisionConfig& c) {
+  expect_shape("rows", out.rows, tokens, c.out_width);
+  const int64_t levels = std::ssize(c.deepstack);
+  if (levels > 0) expect_shape("deepstack", out.deepstack, levels, tokens, c.out_width);
 }
 
 // Queries, keys or values: a third of a row of the fused product, as heads.
@@ -70,8 +83,7 @@ class Pass {
 
   void embed(const Tensor& patches) const {
     by_slices(batch_.patches, [&](int64_t first, int64_t count) {
-      Tensor slice = patches.rows(first, count);
-      if (!a_.exact.empty()) slice = prepared(slice);
+      const Tensor slice = prepared(patches.rows(first, count));
       linear(ctx_, {.x = slice, .parts = {{.w = w_.patch.w, .bias = w_.patch.bias, .y = a_.x.rows(first, count)}}});
     });
     mix_rows(ctx_,
@@ -81,9 +93,15 @@ class Pass {
   // Patches as they are multiplied: rounded, and with zeros behind them.
   Tensor prepared(const Tensor& patches) const {
     const int64_t count = patches.dim(0), width = c_.patch_width();
+    const Tensor rows = a_.patch.rows(0, count);
+    if (patches.dtype == DType::kI8) {
+      normalise_patches(ctx_, {patches, w_.colours, rows, c_.patch * c_.patch, c_.frames});
+      return rows;
+    }
+    if (rows.dtype == DType::kF32 && w_.padding.empty()) return patches;
     copy_columns(patches, patches.stride[0], 0, count);
     if (!w_.padding.empty()) copy_columns(w_.padding, 0, width, count);
-    return (a_.patch.empty() ? a_.exact : a_.patch).rows(0, count);
+    return rows;
   }
   // Rows `stride` elements apart, to the columns from `first` on. A sum of one part is that part, and comes with a
   // rounded copy.
@@ -93,8 +111,9 @@ class Pass {
     part.rank = 3;
     part.shape = {1, count, columns};
     part.stride = {count * stride, stride, 1};
-    ReducePartialsArgs args{.partials = part, .x = a_.exact.rows(0, count).cols(first, columns), .add_to_x = false};
-    if (!a_.patch.empty()) args.h = a_.patch.rows(0, count).cols(first, columns);
+    const auto to = [&](const Tensor& rows) { return rows.rows(0, count).cols(first, columns); };
+    ReducePartialsArgs args{.partials = part, .x = to(a_.exact.empty() ? a_.patch : a_.exact), .add_to_x = false};
+    if (!a_.exact.empty()) args.h = to(a_.patch);
     reduce_partials(ctx_, args);
   }
 
@@ -143,7 +162,7 @@ class Pass {
   }
 
   Tensor level_of(const Tensor& levels, int64_t level) const {
-    return levels.rows(level, 1).reshaped({batch_.tokens, c_.out_width});
+    return make_tensor(levels.bytes_at(level * levels.stride[0]), levels.dtype, {batch_.tokens, c_.out_width});
   }
   // Patches of a token side by side.
   Tensor merged(const Tensor& rows) const { return rows.reshaped({batch_.tokens, c_.merged_width()}); }
@@ -177,7 +196,7 @@ class Pass {
 }  // namespace
 
 VisionActivations lay_out(const VisionConfig& c, ActivationMemory& mem, int64_t tokens, int64_t slice_rows,
-                          const Tensor& x) {
+                          DType patches, const Tensor& x) {
   const bool merges = c.family == VisionFamily::kQwen3;
   const ActivationMemory slice = mem.of_rows(std::min(slice_rows, mem.rows())), of_tokens = mem.of_rows(tokens);
   VisionActivations a;
@@ -185,8 +204,8 @@ VisionActivations lay_out(const VisionConfig& c, ActivationMemory& mem, int64_t 
   a.h = mem.act(c.width);
   a.qkv = mem.act(3 * c.width);
   a.inner = slice.act(merges ? std::max(c.ffn, c.merged_width()) : c.ffn);
-  if (mem.activation() != DType::kF32) a.patch = slice.act(c.patch_columns());
-  if (mem.activation() != DType::kF32 || c.patch_columns() != c.patch_width()) a.exact = slice.f32(c.patch_columns());
+  a.patch = slice.act(c.patch_columns());
+  if (patches == DType::kF32 && mem.activation() != DType::kF32) a.exact = slice.f32(c.patch_columns());
   if (!merges) {
     a.pooled = of_tokens.f32(c.width);
     a.normed = of_tokens.act(c.width);
@@ -210,35 +229,31 @@ std::unique_ptr<const VisionTower> VisionTower::placed(WeightPlacer& v) const {
 
 void VisionTower::forward(const OpContext& ctx, const Tensor& patches, const VisionArrays& batch,
                           const VisionOutput& out, const LayerProbe* probe) const {
-  const bool rounded = patches.dtype == activation_of(ctx) && patches.dim(1) == config_.patch_columns();
-  expect_shape("patches", patches, batch.patches, rounded ? config_.patch_columns() : config_.patch_width());
-  expect_shape("rows", out.rows, batch.tokens, config_.out_width);
-  const auto levels = static_cast<int64_t>(config_.deepstack.size());
-  if (levels > 0) expect_shape("deepstack", out.deepstack, levels, batch.tokens, config_.out_width);
+  expect_patches(patches, batch.patches, config_);
+  expect_output(out, batch.tokens, config_);
   if (batch.patches == 0) return;
   Workspace::Scope scope(ctx.workspace);
   ActivationMemory memory(scope, activation_of(ctx), batch.patches);
-  VisionActivations activations = lay_out(config_, memory, batch.tokens, slice_rows_of(ctx));
-  if (rounded) activations.patch = activations.exact = {};
+  const VisionActivations activations = lay_out(config_, memory, batch.tokens, slice_rows_of(ctx), patches.dtype);
   Pass(ctx, config_, weights_, batch, activations).run({0, config_.blocks}, patches, out, probe);
 }
 
 void VisionTower::forward_slice(const OpContext& ctx, const VisionSlice& slice, const Tensor& patches,
-                                const VisionArrays& batch, const Tensor& x, const Tensor& rows) const {
-  QUIRE_CHECK(config_.deepstack.empty(), "a tower with deepstack is computed whole");
+                                const VisionArrays& batch, const Tensor& x, const VisionOutput& out) const {
   QUIRE_CHECK(0 <= slice.begin && slice.begin < slice.end && slice.end <= config_.blocks, "blocks [{}, {}) of {}",
               slice.begin, slice.end, config_.blocks);
   expect_shape("x", x, batch.patches, config_.width);
-  if (slice.begin == 0) expect_shape("patches", patches, batch.patches, config_.patch_width());
-  if (slice.end == config_.blocks) expect_shape("rows", rows, batch.tokens, config_.out_width);
+  if (slice.begin == 0) expect_patches(patches, batch.patches, config_);
+  expect_output(out, batch.tokens, config_);
   if (batch.patches == 0) return;
   Workspace::Scope scope(ctx.workspace);
   ActivationMemory memory(scope, activation_of(ctx), batch.patches);
-  const VisionActivations activations = lay_out(config_, memory, batch.tokens, slice_rows_of(ctx), x);
-  Pass(ctx, config_, weights_, batch, activations).run(slice, patches, {.rows = rows, .deepstack = {}}, nullptr);
+  const VisionActivations activations = lay_out(config_, memory, batch.tokens, slice_rows_of(ctx), patches.dtype, x);
+  Pass(ctx, config_, weights_, batch, activations).run(slice, patches, out, nullptr);
 }
 
-int64_t VisionTower::scratch_bytes(Machine machine, ThreadPool& pool, const VisionBatch& batch, GpuContext* gpu) const {
+int64_t VisionTower::scratch_bytes(Machine machine, ThreadPool& pool, const VisionBatch& batch, DType patches,
+                                   GpuContext* gpu) const {
   Workspace workspace;
   OpContext ctx{pool, workspace, machine};
   ctx.gpu = gpu;
@@ -254,7 +269,8 @@ int64_t VisionTower::scratch_bytes(Machine machine, ThreadPool& pool, const Visi
     if (gpu != nullptr) gpu->dry = dry;
   };
   set_dry(true);
-  forward(ctx, make_tensor(nowhere, DType::kF32, {arrays.patches, config_.patch_width()}), arrays, out);
+  const int64_t width = patches == DType::kI8 ? config_.patch_bytes() : config_.patch_width();
+  forward(ctx, make_tensor(nowhere, patches, {arrays.patches, width}), arrays, out);
   set_dry(false);
   return workspace.high_water();
 }

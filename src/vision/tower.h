@@ -15,8 +15,9 @@ namespace quire {
 // Where results go: float32, written as a whole.
 struct VisionOutput {
   Tensor rows;       // [tokens, out_width]
-  Tensor deepstack;  // [levels, tokens, out_width]: what is added to the text model's residual stream behind its first
-                     // layers, one level for each of VisionConfig::deepstack; empty where there are none
+  Tensor deepstack;  // [levels, tokens, out_width], levels as far apart as wanted: what is added to the text model's
+                     // residual stream behind its first layers, one level for each of VisionConfig::deepstack; empty
+                     // where there are none
 };
 
 // The intermediates of one pass.
@@ -26,12 +27,13 @@ struct VisionActivations {
   Tensor qkv;  // [patches, 3 width]
   // Feed-forwards, mergers and patches' products go through these a slice of rows at a time.
   Tensor inner;           // [slice, widest feed-forward]
-  Tensor patch, exact;    // [slice, patch_columns], rounded and f32; empty where patches are taken as they come
+  Tensor patch;           // [slice, patch_columns]: as they are multiplied
+  Tensor exact;           // the same in f32, where numbers are to be rounded
   Tensor pooled, normed;  // [tokens, width] f32 and the activations' type; of towers that pool
 };
-// `x`: the stream's memory, where the caller has it.
+// `patches`: DType::kI8 or kF32, as forward() has them. `x`: the stream's memory, where the caller has it.
 VisionActivations lay_out(const VisionConfig& config, ActivationMemory& mem, int64_t tokens, int64_t slice_rows,
-                          const Tensor& x = {});
+                          DType patches, const Tensor& x = {});
 
 // Blocks [begin, end) of a pass. A slice that begins with block 0 begins with the patches, one that ends with the last
 // block puts out rows.
@@ -53,9 +55,9 @@ class VisionTower {
   std::unique_ptr<const VisionTower> placed(WeightPlacer& v) const;
   int64_t owned_bytes() const { return arena_.bytes; }  // converted out of the mapping
 
-  // One pass over a batch. `patches` [batch.patches, patch_width] f32: of each patch its colours, of a colour the
-  // frames that the patch covers, of a frame the pixels row by row. They are rounded to the activations' type, or come
-  // in it, and are [batch.patches, patch_columns] then.
+  // One pass over a batch. `patches` are still pictures, as image::prepare() cuts them: [batch.patches, patch_bytes] i8
+  // (bytes of 0 to 255). Or they are numbers: [batch.patches, patch_width] f32, of each patch its colours, of a colour
+  // the frames that the patch covers, of a frame the pixels row by row. Both are rounded to the activations' type.
   // A row of the output has the same bits whatever else is in the batch, and on any number of threads.
   // `probe`, if it is given, sees the residual stream behind each block.
   void forward(const OpContext& ctx, const Tensor& patches, const VisionArrays& batch, const VisionOutput& out,
@@ -63,12 +65,14 @@ class VisionTower {
 
   // A part of that pass: all parts one after the other give the same bits. `x` [batch.patches, width] f32, the residual
   // stream, is the caller's from the first part to the last; the first alone reads patches, the last alone writes rows.
-  // Of towers without deepstack.
+  // Blocks of config.deepstack write their level of out.deepstack.
   void forward_slice(const OpContext& ctx, const VisionSlice& slice, const Tensor& patches, const VisionArrays& batch,
-                     const Tensor& x, const Tensor& rows) const;
+                     const Tensor& x, const VisionOutput& out) const;
 
-  // Bytes of a context's workspace that forward() takes for such a batch. `gpu`: the context's, of Device::kCuda.
-  int64_t scratch_bytes(Machine machine, ThreadPool& pool, const VisionBatch& batch, GpuContext* gpu = nullptr) const;
+  // Bytes of a context's workspace that forward() takes for such a batch, whose patches are of this type. `gpu`: the
+  // context's, of Device::kCuda.
+  int64_t scratch_bytes(Machine machine, ThreadPool& pool, const VisionBatch& batch, DType patches,
+                        GpuContext* gpu = nullptr) const;
 
  private:
   explicit VisionTower(VisionConfig config) : config_(std::move(config)) {}

@@ -2,9 +2,11 @@
 
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 
+#include "image/spec.h"
 #include "quant/format.h"
 
 namespace quire {
@@ -23,6 +25,7 @@ class VisionLoader {
     QUIRE_TRY(w.patch.w, patch_matrix());
     if (const int64_t zeros = c_.patch_columns() - c_.patch_width(); zeros > 0)
       w.padding = keep(std::vector<float>(static_cast<size_t>(zeros)));
+    w.colours = colours();
     QUIRE_TRY(w.patch.bias, vector(vision_stem(kPatch) + ".bias", {c_.width}));
     QUIRE_TRY(w.positions, vector(vision_stem(kPositions) + ".weight", {c_.positions, c_.width}));
     if (c_.rotates()) w.inv_freq = frequencies();
@@ -136,6 +139,13 @@ class VisionLoader {
       if (row_and_colour % 3 == 2) to += zeros * element;  // what is kept begins as zeros
     }
     return w;
+  }
+
+  Tensor colours() {
+    image::ImageSpec spec;
+    std::ranges::copy(c_.image_mean, spec.mean.begin());
+    std::ranges::copy(c_.image_std, spec.deviation.begin());
+    return keep(image::colour_table(spec)).reshaped({3, 256});
   }
 
   Tensor frequencies() {

@@ -55,6 +55,7 @@ struct VisionMerger {
 struct VisionWeights {
   VisionLinear patch;  // over colour, frame, row and column of a patch, and zeros up to patch_columns()
   Tensor padding;      // as many zeros; empty where there are none
+  Tensor colours;      // [3, 256]: what each byte of a colour becomes
   Tensor positions;    // [side * side, width]
   Tensor inv_freq;     // [head_dim / 4]; empty where nothing rotates
   std::vector<VisionBlock> blocks;
@@ -67,6 +68,7 @@ struct VisionWeights {
   static void visit(auto& w, auto& v) {
     VisionLinear::visit(w.patch, v);
     v.vector(w.padding);
+    v.vector(w.colours);
     v.vector(w.positions);
     v.vector(w.inv_freq);
     for (auto& b : w.blocks) VisionBlock::visit(b, v);

@@ -84,6 +84,7 @@ TEST(GpuSuites, EveryOperandIsPlacedAndComesBack) {
                                                      {"layer_norm", "D=64"},
                                                      {"gelu", "D=65"},
                                                      {"mix_rows", "D=65"},
+                                                     {"normalise_patches", "runs of 256"},
                                                      {"vision_attention", "d=64"}};
   FakeGpu gpu;
   for (const OperatorInfo& op : operators()) {

@@ -189,7 +189,8 @@ class RandomMatrix {
 inline std::vector<SafeTensor> unpack_experts(const TinyModel& m) {
   const bool mixtral = m.architecture == "llama";
   std::vector<SafeTensor> out;
-  for (const SafeTensor& t : safe_tensors(m)) {
+  for (const HfTensor& of : m.hf_tensors()) {
+    const SafeTensor t = safe_tensor(of.name, "BF16", of.shape, of.values);
     const bool beside = m.gemma4();  // experts are no part of "mlp"
     const size_t at = t.name.find(beside ? "experts." : "mlp.");
     if (mixtral && t.name.ends_with("mlp.gate.weight")) {

@@ -4,17 +4,23 @@
 namespace quire::test {
 namespace {
 
-TEST(CudaImages, CompanyChunksAndPressureChangeNothing) {
-  expect_the_same_bits(Device::kCuda);
+class CudaImages : public testing::TestWithParam<ImageKind> {};
+
+INSTANTIATE_TEST_SUITE_P(Tiny, CudaImages, testing::Values(ImageKind::kHybrid, ImageKind::kDeepstack),
+                         [](const auto& i) { return i.param == ImageKind::kHybrid ? "hybrid" : "deepstack"; });
+
+TEST_P(CudaImages, CompanyChunksAndPressureChangeNothing) {
+  expect_the_same_bits(Device::kCuda, GetParam());
 }
 
 // Log-probabilities of a prompt's tokens, whose pictures a GPU encoded, beside a CPU's.
-TEST(CudaImages, AreNearlyWhatACpuComputes) {
+TEST_P(CudaImages, AreNearlyWhatACpuComputes) {
   const auto of = [](Device device) {
     std::vector<float> all;
-    const std::unique_ptr<Engine> engine = make_engine(image_model(Device::kCuda), six_sequences_on(device));
+    const std::unique_ptr<Engine> engine =
+        make_engine(image_model(Device::kCuda, GetParam()), six_sequences_on(device));
     for (const auto& parts : layouts()) {
-      Request r = with_images(parts, 1);
+      Request r = with_images(parts, 1, 0, GetParam());
       r.prompt_logprobs = 0;
       const Heard heard = hear_one(*engine, std::move(r));
       all.insert(all.end(), heard.prompt.logprobs.begin(), heard.prompt.logprobs.end());
@@ -26,7 +32,7 @@ TEST(CudaImages, AreNearlyWhatACpuComputes) {
   ASSERT_GT(gpu.size(), 300u);
   double squares = 0;
   for (size_t i = 0; i < gpu.size(); ++i) squares += std::pow(static_cast<double>(gpu[i] - cpu[i]), 2);
-  EXPECT_LT(std::sqrt(squares / static_cast<double>(gpu.size())), golden().at("bf16_rms").get<double>());
+  EXPECT_LT(std::sqrt(squares / static_cast<double>(gpu.size())), golden(GetParam()).at("bf16_rms").get<double>());
 }
 
 }  // namespace

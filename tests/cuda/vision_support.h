@@ -52,7 +52,7 @@ class GpuTower {
     if (levels > 0)
       b.out.deepstack = make_tensor(room(b, levels * b.arrays.tokens * c.out_width * 4), DType::kF32,
                                     {levels, b.arrays.tokens, c.out_width});
-    const int64_t bytes = tower().scratch_bytes(machine_, pool_, b.host, &context_);
+    const int64_t bytes = tower().scratch_bytes(machine_, pool_, b.host, b.patches.dtype, &context_);
     check("measuring scratch memory");
     b.scratch = Workspace::over({static_cast<std::byte*>(room(b, bytes)), static_cast<size_t>(bytes)});
     // What fills memory is another stream's work, which this one's does not wait for.

@@ -1,4 +1,4 @@
-// Prompts with pictures for the small model that takes them, on any device.
+// Prompts with pictures for the small models that take them, on any device.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -23,7 +23,8 @@ inline Part picture(int number, int seed = 0) {
   return {.image = number, .seed = seed};
 }
 
-inline Request with_images(const std::vector<Part>& parts, int64_t max_tokens, int32_t seed = 0) {
+inline Request with_images(const std::vector<Part>& parts, int64_t max_tokens, int32_t seed = 0,
+                           ImageKind kind = ImageKind::kHybrid) {
   std::vector<TokenId> ids;
   std::vector<PromptImage> images;
   for (const Part& p : parts) {
@@ -32,7 +33,7 @@ inline Request with_images(const std::vector<Part>& parts, int64_t max_tokens, i
       ids.insert(ids.end(), more.begin(), more.end());
       continue;
     }
-    images.push_back(prompt_image(static_cast<size_t>(p.image), std::ssize(ids), p.seed));
+    images.push_back(prompt_image(static_cast<size_t>(p.image), std::ssize(ids), p.seed, kind));
     ids.insert(ids.end(), static_cast<size_t>(images.back().tokens()), kImagePad);
   }
   Request r = request_of(std::move(ids), max_tokens);
@@ -40,18 +41,19 @@ inline Request with_images(const std::vector<Part>& parts, int64_t max_tokens, i
   return r;
 }
 
-inline const nlohmann::json& golden() {
-  static const nlohmann::json all = [] {
-    std::ifstream in(source_file("tests/data/golden/image-qwen35.json"));
+inline const nlohmann::json& golden(ImageKind kind = ImageKind::kHybrid) {
+  const auto read = [](const std::string& name) {
+    std::ifstream in(source_file("tests/data/golden/" + name + ".json"));
     return nlohmann::json::parse(in);
-  }();
-  return all;
+  };
+  static const nlohmann::json hybrid = read("image-qwen35"), deepstack = read("image-qwen3vl");
+  return kind == ImageKind::kHybrid ? hybrid : deepstack;
 }
 
-inline Request golden_request(const nlohmann::json& prompt) {
+inline Request golden_request(const nlohmann::json& prompt, ImageKind kind) {
   Request r = request_of(prompt.at("ids").get<std::vector<TokenId>>(), 1);
   std::vector<PromptImage> images;
-  for (const nlohmann::json& image : prompt.at("images")) images.push_back(prompt_image(image[0], image[1]));
+  for (const nlohmann::json& image : prompt.at("images")) images.push_back(prompt_image(image[0], image[1], 0, kind));
   r.images = std::make_shared<const PromptImages>(std::move(images));
   return r;
 }
@@ -62,8 +64,8 @@ struct Difference {
   int64_t tokens = 0;
   double divergence = 0;  // behind the prompts, the largest
 };
-inline void compare(const nlohmann::json& prompt, Engine& engine, Difference& d) {
-  Request r = golden_request(prompt);
+inline void compare(const nlohmann::json& prompt, Engine& engine, ImageKind kind, Difference& d) {
+  Request r = golden_request(prompt, kind);
   r.prompt_logprobs = 0;
   r.sampling.logprobs = 320;
   const Heard heard = hear_one(engine, std::move(r));
@@ -85,12 +87,13 @@ inline void compare(const nlohmann::json& prompt, Engine& engine, Difference& d)
   }
   d.divergence = std::max(d.divergence, std::abs(divergence));
 }
-inline Difference compare(Device device) {
-  const std::unique_ptr<Engine> engine = make_engine(
-      image_model(), {.device = device, .threads = 2, .context = 512, .max_sequences = 4, .max_batch_tokens = 128});
+inline Difference compare(Device device, ImageKind kind) {
+  const std::unique_ptr<Engine> engine =
+      make_engine(image_model(Device::kCpu, kind),
+                  {.device = device, .threads = 2, .context = 512, .max_sequences = 4, .max_batch_tokens = 128});
   Difference d;
-  for (const nlohmann::json& prompt : golden().at("prompts")) compare(prompt, *engine, d);
-  EXPECT_GT(d.tokens, 300);
+  for (const nlohmann::json& prompt : golden(kind).at("prompts")) compare(prompt, *engine, kind, d);
+  EXPECT_GT(d.tokens, 250);
   return d;
 }
 
@@ -110,17 +113,18 @@ inline EngineOptions six_sequences_on(Device device) {
   return o;
 }
 
-inline std::vector<TokenId> alone(const std::vector<Part>& parts, Device device = Device::kCpu) {
-  const std::unique_ptr<Engine> engine = make_engine(image_model(device), six_sequences_on(device));
-  const Heard heard = hear_one(*engine, with_images(parts, 24));
+inline std::vector<TokenId> alone(const std::vector<Part>& parts, Device device = Device::kCpu,
+                                  ImageKind kind = ImageKind::kHybrid) {
+  const std::unique_ptr<Engine> engine = make_engine(image_model(device, kind), six_sequences_on(device));
+  const Heard heard = hear_one(*engine, with_images(parts, 24, 0, kind));
   EXPECT_EQ(heard.finish, FinishReason::kLength) << heard.message();
   return heard.tokens;
 }
 
 // Alone, in company, in short chunks, swapped out, from the prefix cache and with drafts.
-inline void expect_the_same_bits(Device device) {
+inline void expect_the_same_bits(Device device, ImageKind kind) {
   std::vector<std::vector<TokenId>> expected;
-  for (const auto& parts : layouts()) expected.push_back(alone(parts, device));
+  for (const auto& parts : layouts()) expected.push_back(alone(parts, device, kind));
   EngineOptions crowded = six_sequences_on(device);
   EngineOptions chunks = six_sequences_on(device);
   chunks.max_batch_tokens = 64;
@@ -132,11 +136,11 @@ inline void expect_the_same_bits(Device device) {
   EngineOptions drafts = six_sequences_on(device);
   drafts.speculative.mode = Speculative::kLookup;
   for (const EngineOptions& o : {crowded, chunks, swapped, cached, drafts}) {
-    const std::unique_ptr<Engine> engine = make_engine(image_model(device), o);
+    const std::unique_ptr<Engine> engine = make_engine(image_model(device, kind), o);
     for (int turn = 0; turn < 2; ++turn) {
       std::vector<Arrival> script;
       for (size_t i = 0; i < layouts().size(); ++i)
-        script.push_back({with_images(layouts()[i], 24), static_cast<int64_t>(3 * i)});
+        script.push_back({with_images(layouts()[i], 24, 0, kind), static_cast<int64_t>(3 * i)});
       const std::vector<Heard> heard = play(*engine, script);
       for (size_t i = 0; i < heard.size(); ++i)
         EXPECT_EQ(heard[i].tokens, expected[i]) << i << ": " << heard[i].message();

@@ -8,19 +8,24 @@
 namespace quire::test {
 namespace {
 
-TEST(Images, ReferenceComputesWhatTransformersComputes) {
-  const Difference d = compare(Device::kReference);
+class ImageModels : public testing::TestWithParam<ImageKind> {};
+
+INSTANTIATE_TEST_SUITE_P(Tiny, ImageModels, testing::Values(ImageKind::kHybrid, ImageKind::kDeepstack),
+                         [](const auto& i) { return i.param == ImageKind::kHybrid ? "hybrid" : "deepstack"; });
+
+TEST_P(ImageModels, ReferenceComputesWhatTransformersComputes) {
+  const Difference d = compare(Device::kReference, GetParam());
   EXPECT_LT(d.most, 1e-3);
   EXPECT_LT(d.divergence, 1e-6);
 }
 
-TEST(Images, CpuIsNoFurtherOffThanTransformersInBf16) {
-  const Difference d = compare(Device::kCpu);
-  EXPECT_LT(std::sqrt(d.squares / static_cast<double>(d.tokens)), golden().at("bf16_rms").get<double>());
+TEST_P(ImageModels, CpuIsNoFurtherOffThanTransformersInBf16) {
+  const Difference d = compare(Device::kCpu, GetParam());
+  EXPECT_LT(std::sqrt(d.squares / static_cast<double>(d.tokens)), golden(GetParam()).at("bf16_rms").get<double>());
 }
 
-TEST(Images, CompanyChunksAndPressureChangeNothing) {
-  expect_the_same_bits(Device::kCpu);
+TEST_P(ImageModels, CompanyChunksAndPressureChangeNothing) {
+  expect_the_same_bits(Device::kCpu, GetParam());
 }
 
 TEST(Images, AnotherPictureIsAnotherPrompt) {

@@ -105,7 +105,7 @@ void force_each_kernel(const ModelPtr& model, const std::string& op, const Kerne
 }
 
 // Those of vision towers, which no text needs; tests/vision runs them.
-constexpr std::string_view kOfTowers[] = {"gelu", "layer_norm", "mix_rows", "vision_attention"};
+constexpr std::string_view kOfTowers[] = {"gelu", "layer_norm", "mix_rows", "normalise_patches", "vision_attention"};
 
 TEST(Kernels, AForcedKernelRuns) {
   std::set<std::string> called, changed;

@@ -45,7 +45,7 @@ void prepare_for(SizeRule rule, const Pixels& pixels) {
   const auto patches = prepare(pixels, spec);
   require_sentence(patches, Fault::kRequest);
   if (!patches.ok()) return;
-  for (const float v : patches->values()) require(v >= 0 && v <= 1, "values are those of 8 bits");
+  require(std::ssize(patches->bytes()) == 3 * patches->plan.width * patches->plan.height, "patches cover the picture");
 }
 
 void read_picture(Bytes file) {

@@ -15,6 +15,7 @@
 
 #include "image/decode.h"
 #include "image/prepare.h"
+#include "support/image_values.h"
 
 namespace {
 
@@ -52,7 +53,8 @@ void print_patches(const image::Pixels& pixels, const char* config, const char* 
   const image::Patches p = value_or_exit(image::prepare(pixels, spec));
   std::printf("%ld %ld %ld\n", static_cast<long>(p.plan.rows), static_cast<long>(p.plan.columns),
               static_cast<long>(p.plan.tokens));
-  std::fwrite(p.values().data(), sizeof(float), p.values().size(), stdout);
+  const std::vector<float> values = test::image_values(p, spec);
+  std::fwrite(values.data(), sizeof(float), values.size(), stdout);
 }
 
 void print_times(const std::string& file, int64_t width, int64_t height, int repeats) {

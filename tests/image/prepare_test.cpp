@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "image/golden.h"
+#include "support/image_values.h"
 
 namespace quire::image::test {
 namespace {
@@ -56,7 +57,8 @@ TEST(Prepare, HasTheValuesOfTransformers) {
       EXPECT_EQ(patches->plan.rows, row[2]) << config << row;
       EXPECT_EQ(patches->plan.columns, row[3]) << config << row;
       EXPECT_EQ(patches->plan.tokens, row[4]) << config << row;
-      EXPECT_EQ(sha256(patches->values()), row[5]) << config << row;
+      EXPECT_EQ(sha256(std::span<const float>(quire::test::image_values(*patches, spec_of(config)))), row[5])
+          << config << row;
     }
 }
 
@@ -68,16 +70,14 @@ TEST(Prepare, OrdersPatchesByBlocks) {
   spec.size_rule = SizeRule::kFixed;
   spec.width = spec.height = 4;
   spec.patch = 1;
-  spec.frames = 2;
-  spec.scale = 1;
   const auto patches = prepare(p, spec);
   ASSERT_TRUE(patches.ok());
   EXPECT_EQ(patches->plan.tokens, 4);
   const int pixels[] = {0, 1, 4, 5, 2, 3, 6, 7, 8, 9, 12, 13, 10, 11, 14, 15};
-  std::vector<float> expected;
+  std::vector<uint8_t> expected;
   for (const int at : pixels)
-    for (int c = 0; c < 3; ++c) expected.insert(expected.end(), 2, static_cast<float>(3 * at + c));
-  EXPECT_EQ(std::vector<float>(patches->values().begin(), patches->values().end()), expected);
+    for (int c = 0; c < 3; ++c) expected.push_back(static_cast<uint8_t>(3 * at + c));
+  EXPECT_EQ(std::vector<uint8_t>(patches->bytes().begin(), patches->bytes().end()), expected);
 }
 
 TEST(Prepare, RefusesShapesThatTheModelRefuses) {

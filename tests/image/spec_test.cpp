@@ -31,7 +31,7 @@ TEST(Spec, ReadsWhatTheFilesSay) {
   EXPECT_EQ(qwen->min_pixels, 65536);
   EXPECT_EQ(qwen->max_pixels, 16777216);
   EXPECT_EQ(qwen->frames, 2);
-  EXPECT_EQ(qwen->values_per_patch(), 3 * 2 * 16 * 16);
+  EXPECT_EQ(qwen->bytes_per_patch(), 3 * 16 * 16);
   EXPECT_EQ(qwen->mean[1], 0.5);
   const auto gemma = read_image_spec(golden()["configs"]["gemma3"], 14);
   ASSERT_TRUE(gemma.ok());

@@ -54,7 +54,7 @@ inline ModelPtr picture_model(const std::string& chat_template = kPictureTemplat
   write_tower_folder(tiny_tower("vision-qwen35"), tower);
   auto opened = convert::open_vision(tower.path());
   QUIRE_CHECK(opened.ok() && opened->has_value(), "the tower's folder");
-  auto vision = load_vision(std::move(**opened), tiny.hidden, &*model->tokenizer, max_pixels);
+  auto vision = load_vision(std::move(**opened), model->model->config(), &*model->tokenizer, max_pixels);
   QUIRE_CHECK(vision.ok(), "{}", vision.ok() ? "" : vision.error().message);
   std::const_pointer_cast<LoadedModel>(model)->vision = std::move(vision).value();
   return model;

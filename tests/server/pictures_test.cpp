@@ -295,7 +295,7 @@ TEST_F(PicturesInRequests, AreKeptForLaterTurns) {
 // What requests hold is bounded: beyond it 503, and what one alone would exceed is 400.
 TEST_F(PicturesInRequests, TakeSoMuchMemory) {
   ASSERT_EQ(chat(Json::array({image_part()})).status, 200);
-  const size_t one = (*request().images)[0].patches->values().size_bytes();
+  const size_t one = (*request().images)[0].patches->bytes().size_bytes();
   server::RequestLimits limits;
   limits.max_image_memory = one + one / 2;
   serve(limits);

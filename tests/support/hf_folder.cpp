@@ -10,9 +10,30 @@ namespace quire::test {
 
 using nlohmann::json;
 
+namespace {
+
+// Each matrix of a stack with columns in place of rows.
+HfTensor transposed(HfTensor t) {
+  const size_t rows = static_cast<size_t>(t.shape[1]), cols = static_cast<size_t>(t.shape[2]);
+  std::vector<bf16> values(t.values.size());
+  for (size_t i = 0; i < values.size(); ++i) {
+    const size_t matrix = i / (rows * cols), row = i / cols % rows, col = i % cols;
+    values[(matrix * cols + col) * rows + row] = t.values[i];
+  }
+  std::swap(t.shape[1], t.shape[2]);
+  t.values = std::move(values);
+  return t;
+}
+
+}  // namespace
+
 std::vector<SafeTensor> safe_tensors(const TinyModel& m) {
   std::vector<SafeTensor> tensors;
-  for (const HfTensor& t : m.hf_tensors()) tensors.push_back(safe_tensor(t.name, "BF16", t.shape, t.values));
+  for (HfTensor t : m.hf_tensors()) {
+    if (m.wrapped() && t.shape.size() == 3) t = transposed(std::move(t));
+    if (m.wrapped() && t.name.starts_with("model.")) t.name.insert(6, "language_model.");
+    tensors.push_back(safe_tensor(t.name, "BF16", t.shape, t.values));
+  }
   return tensors;
 }
 
@@ -67,10 +88,11 @@ void add_gemma4(const TinyModel& m, json& c) {
 json hf_config(const TinyModel& m) {
   const bool mixtral = m.architecture == "llama" && m.experts > 0;
   static const std::map<std::string, std::string> kClasses = {
-      {"llama", "Llama"},    {"qwen2", "Qwen2"},          {"qwen3", "Qwen3"},   {"qwen3moe", "Qwen3Moe"},
-      {"qwen35", "Qwen3_5"}, {"qwen35moe", "Qwen3_5Moe"}, {"phi3", "Phi3"},     {"qwen3next", "Qwen3Next"},
-      {"glm4", "Glm4"},      {"glm4moe", "Glm4Moe"},      {"gemma3", "Gemma3"}, {"gpt-oss", "GptOss"},
-      {"gemma4", "Gemma4"}};
+      {"llama", "Llama"},       {"qwen2", "Qwen2"},         {"qwen3", "Qwen3"},
+      {"qwen3moe", "Qwen3Moe"}, {"qwen35", "Qwen3_5"},      {"qwen35moe", "Qwen3_5Moe"},
+      {"phi3", "Phi3"},         {"qwen3next", "Qwen3Next"}, {"glm4", "Glm4"},
+      {"glm4moe", "Glm4Moe"},   {"gemma3", "Gemma3"},       {"gpt-oss", "GptOss"},
+      {"gemma4", "Gemma4"},     {"qwen3vl", "Qwen3VL"},     {"qwen3vlmoe", "Qwen3VLMoe"}};
   const std::string class_name = mixtral ? "Mixtral" : m.mistral ? "Mistral" : kClasses.at(m.architecture);
   json c = {{"architectures", {class_name + "ForCausalLM"}},
             {"vocab_size", m.vocab},
@@ -142,6 +164,14 @@ json hf_config(const TinyModel& m) {
                          {"low_freq_factor", 1.0},
                          {"high_freq_factor", 4.0},
                          {"original_max_position_embeddings", 64}};
+  if (m.wrapped()) {
+    c["rope_scaling"] = {{"rope_type", "default"},
+                         {"mrope_interleaved", true},
+                         {"mrope_section", {m.rope_sections[0], m.rope_sections[1], m.rope_sections[2]}}};
+    return {{"architectures", {class_name + "ForConditionalGeneration"}},
+            {"tie_word_embeddings", m.tied},
+            {"text_config", std::move(c)}};
+  }
   if (!m.hybrid()) return c;
   c.erase("rope_theta");
   c.erase("partial_rotary_factor");

@@ -25,7 +25,7 @@ SafeTensor safe_tensor(std::string name, std::string dtype, std::vector<int64_t>
   return {std::move(name), std::move(dtype), std::move(shape),
           std::string(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(T))};
 }
-std::vector<SafeTensor> safe_tensors(const TinyModel& m);  // BF16
+std::vector<SafeTensor> safe_tensors(const TinyModel& m);  // BF16, as the published folders have them
 
 // A whole file; with a header of the test's own making, `data` follows it.
 std::string safetensors_file(const std::vector<SafeTensor>& tensors);

@@ -7,28 +7,31 @@
 namespace quire::test {
 namespace {
 
-const TinyTower& tower() {
-  static const TinyTower t = tiny_tower("vision-qwen35");
-  return t;
+const TinyTower& tower(ImageKind kind = ImageKind::kHybrid) {
+  static const TinyTower hybrid = tiny_tower("vision-qwen35"), deepstack = tiny_tower("vision-qwen3vl");
+  return kind == ImageKind::kHybrid ? hybrid : deepstack;
 }
 
-TinyModel text_model(Device device) {
+TinyModel text_model(Device device, ImageKind kind) {
+  const std::string name = kind == ImageKind::kHybrid ? "tiny-qwen35" : "tiny-qwen3vl";
   for (TinyModel m : tiny_models()) {
-    if (m.name != "tiny-qwen35") continue;
-    if (device == Device::kCuda) m.head_dim = 64, m.state = 128, m.n_rot = 16;
+    if (m.name != name) continue;
+    if (device != Device::kCuda) return m;
+    m.head_dim = 64;
+    if (m.hybrid()) m.state = 128, m.n_rot = 16;
     return m;
   }
-  fatal(__FILE__, __LINE__, "there is no tiny-qwen35");
+  fatal(__FILE__, __LINE__, "there is no " + name);
 }
 
 }  // namespace
 
-void write_image_model(const HfFolder& folder, Device device) {
-  const TinyModel text = text_model(device);
+void write_image_model(const HfFolder& folder, Device device, ImageKind kind) {
+  const TinyModel text = text_model(device, kind);
   nlohmann::json config = hf_config(text);
-  config.update(tower().config());
+  config.update(tower(kind).config());
   std::vector<SafeTensor> tensors = safe_tensors(text);
-  for (const HfTensor& t : tower().hf_tensors()) tensors.push_back(safe_tensor(t.name, "BF16", t.shape, t.values));
+  for (const HfTensor& t : tower(kind).hf_tensors()) tensors.push_back(safe_tensor(t.name, "BF16", t.shape, t.values));
   nlohmann::json tokenizer = hf_tokenizer(text);
   tokenizer["added_tokens"].push_back({{"id", kImagePad}, {"content", "<|image_pad|>"}, {"special", true}});
   folder.write_json("config.json", config);
@@ -37,12 +40,12 @@ void write_image_model(const HfFolder& folder, Device device) {
   folder.write("model.safetensors", safetensors_file(tensors));
 }
 
-const ModelPtr& image_model(Device device) {
-  static std::map<bool, ModelPtr> models;
-  ModelPtr& model = models[device == Device::kCuda];
+const ModelPtr& image_model(Device device, ImageKind kind) {
+  static std::map<std::pair<bool, ImageKind>, ModelPtr> models;
+  ModelPtr& model = models[{device == Device::kCuda, kind}];
   if (model != nullptr) return model;
   static std::deque<HfFolder> folders;  // as long as the models
-  write_image_model(folders.emplace_back(), device);
+  write_image_model(folders.emplace_back(), device, kind);
   return model = load_or_die(folders.back().path());
 }
 
@@ -54,28 +57,29 @@ ModelPtr image_model_of(int64_t max_image_pixels) {
   return std::move(model).value();  // its mappings stay when the folder is gone
 }
 
-std::shared_ptr<const image::Patches> image_patches(size_t number, int seed) {
-  const TinyTower& t = tower();
+std::shared_ptr<const image::Patches> image_patches(size_t number, int seed, ImageKind kind) {
+  const TinyTower& t = tower(kind);
   const ImageGrid& grid = t.grids[number];
   int64_t first = 0;
   for (size_t i = 0; i < number; ++i) first += t.grids[i].patches();
   auto p = std::make_shared<image::Patches>();
-  p->length = t.patch_width();
+  p->length = 3 * t.patch * t.patch;
   p->plan = {.rows = grid.rows, .columns = grid.columns, .tokens = grid.patches() / (t.merge * t.merge)};
-  const std::vector<float> all = t.patches();
-  p->memory = std::make_unique<float[]>(static_cast<size_t>(grid.patches() * p->length));
-  for (int64_t i = 0; i < grid.patches() * p->length; ++i)
-    p->memory[static_cast<size_t>(i)] = all[static_cast<size_t>(first * p->length + i)] *
-                                        (seed % 2 == 0 ? 1.0f : -1.0f) / static_cast<float>(1 + seed / 2);
+  const std::vector<uint8_t> all = t.patch_bytes();
+  p->memory = std::make_unique<uint8_t[]>(static_cast<size_t>(grid.patches() * p->length));
+  for (int64_t i = 0; i < grid.patches() * p->length; ++i) {
+    const int byte = all[static_cast<size_t>(first * p->length + i)];
+    p->memory[static_cast<size_t>(i)] = static_cast<uint8_t>((seed % 2 == 0 ? byte : 255 - byte) / (1 + seed / 2));
+  }
   return p;
 }
 
-PromptImage prompt_image(size_t number, int64_t position, int seed) {
+PromptImage prompt_image(size_t number, int64_t position, int seed, ImageKind kind) {
   PromptImage image;
   image.position = position;
-  image.patches = image_patches(number, seed);
-  image.rows = static_cast<int32_t>(image.patches->plan.rows / tower().merge);
-  image.columns = static_cast<int32_t>(image.patches->plan.columns / tower().merge);
+  image.patches = image_patches(number, seed, kind);
+  image.rows = static_cast<int32_t>(image.patches->plan.rows / tower(kind).merge);
+  image.columns = static_cast<int32_t>(image.patches->plan.columns / tower(kind).merge);
   image.digest[0] = static_cast<std::byte>(number);
   image.digest[1] = static_cast<std::byte>(seed);
   return image;
@@ -84,11 +88,11 @@ PromptImage prompt_image(size_t number, int64_t position, int seed) {
 PromptImage made_up_image(int64_t rows, int64_t columns, int64_t position, int seed) {
   const TinyTower& t = tower();
   auto p = std::make_shared<image::Patches>();
-  p->length = t.patch_width();
+  p->length = 3 * t.patch * t.patch;
   p->plan = {.rows = rows, .columns = columns, .tokens = rows * columns / (t.merge * t.merge)};
-  p->memory = std::make_unique<float[]>(static_cast<size_t>(rows * columns * p->length));
+  p->memory = std::make_unique<uint8_t[]>(static_cast<size_t>(rows * columns * p->length));
   for (int64_t i = 0; i < rows * columns * p->length; ++i)
-    p->memory[static_cast<size_t>(i)] = static_cast<float>((i * 7 + seed * 31) % 23) / 11.5f - 1.0f;
+    p->memory[static_cast<size_t>(i)] = static_cast<uint8_t>((i * 7 + seed * 31) % 23 * 11);
   PromptImage image;
   image.position = position;
   image.rows = static_cast<int32_t>(rows / t.merge);

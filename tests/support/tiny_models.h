@@ -64,6 +64,7 @@ struct TinyModel {
   bool double_wide = false;
 
   bool gemma4() const { return architecture == "gemma4"; }
+  bool wrapped() const { return architecture.starts_with("qwen3vl"); }  // folders have the text model in a wrapper
   bool gpt_oss() const { return architecture == "gpt-oss"; }
   bool hybrid() const { return interval > 0; }
   bool packed_delta() const { return architecture == "qwen3next"; }  // delta nets' inputs lie packed by key heads

@@ -149,6 +149,13 @@ std::vector<float> TinyTower::patches() const {
   return all;
 }
 
+std::vector<uint8_t> TinyTower::patch_bytes() const {
+  std::vector<uint8_t> all;
+  for (const bf16 x : golden_values(seed, "pixels", patch_count() * 3 * patch * patch, 0, 1))
+    all.push_back(static_cast<uint8_t>((static_cast<double>(to_float(x)) + 1.0) * 127.5 + 0.5));
+  return all;
+}
+
 json TinyTower::golden() const {
   const std::string path = fmt::format("{}/tests/data/golden/{}.json", QUIRE_SOURCE_DIR, name);
   std::ifstream in(path);

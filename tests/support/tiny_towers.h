@@ -27,8 +27,9 @@ struct TinyTower {
   std::vector<HfTensor> hf_tensors() const;
   // config.json, as far as a tower needs it.
   nlohmann::json config() const;
-  // Of all images, one after the other.
+  // Of all images, one after the other: numbers, and as bytes of one frame.
   std::vector<float> patches() const;
+  std::vector<uint8_t> patch_bytes() const;
   nlohmann::json golden() const;
 };
 std::vector<TinyTower> tiny_towers();

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 
 #include <filesystem>
+#include <fstream>
 #include <set>
 
 #include "convert/produce.h"
@@ -217,6 +218,31 @@ TEST(Mmproj, IsRefusedWhereKeysContradict) {
                                 w.add_array("clip.vision.image_std", std::span<const float>(values));
                               }),
               HasSubstr("image_std"));
+}
+
+// Whatever a byte of the metadata and of the list of tensors becomes, there is a tower or a message.
+TEST(Mmproj, AnyByteOfTheHeader) {
+  for (const char* name : {"vision-qwen3vl", "vision-qwen35", "vision-gemma3"}) {
+    const MmprojFile original(name);
+    std::vector<std::byte> bytes(std::filesystem::file_size(original.path()));
+    std::ifstream(original.path(), std::ios::binary).read(reinterpret_cast<char*>(bytes.data()), std::ssize(bytes));
+    const size_t header = gguf::File::open(original.path()).value().shards()[0].data_begin;
+    uint64_t random = 0x9e3779b97f4a7c15u;
+    int loaded = 0, refused = 0;
+    for (int i = 0; i < 1500; ++i) {
+      random = random * 6364136223846793005u + 1442695040888963407u;
+      std::byte& at = bytes[(random >> 33) % header];
+      const std::byte before = std::exchange(at, static_cast<std::byte>(random >> 25));
+      if (const auto file = gguf::File::parse(bytes); file.ok()) {
+        const auto tower = VisionTower::load(*file);
+        (tower.ok() ? loaded : refused)++;
+        EXPECT_TRUE(tower.ok() || !tower.error().message.empty());
+      }
+      at = before;
+    }
+    EXPECT_GT(loaded, 50) << name;
+    EXPECT_GT(refused, 50) << name;
+  }
 }
 
 TEST(Mmproj, TextModelsAreNone) {

@@ -21,6 +21,7 @@ struct TowerResult {
 struct TowerInput {
   std::vector<ImageGrid> grids;
   std::vector<float> patches;
+  std::vector<uint8_t> bytes = {};  // in their place, if there are any
 
   explicit TowerInput(const TinyTower& t) : TowerInput(t, 0, t.grids.size()) {}
   TowerInput(const TinyTower& t, size_t first, size_t count) {
@@ -49,9 +50,12 @@ inline TowerResult run_tower(const VisionTower& tower, const TowerInput& in, Mac
   r.deepstack.assign(static_cast<size_t>(levels * tokens * c.out_width), NAN);
   VisionOutput out{make_tensor(r.rows.data(), {tokens, c.out_width}), {}};
   if (levels > 0) out.deepstack = make_tensor(r.deepstack.data(), {levels, tokens, c.out_width});
-  const Tensor patches = make_tensor(in.patches.data(), {batch->patches(), c.patch_width()});
+  const Tensor numbers = make_tensor(in.patches.data(), {batch->patches(), c.patch_width()});
+  auto* const bytes = const_cast<uint8_t*>(in.bytes.data());
+  const Tensor patches =
+      in.bytes.empty() ? numbers : make_tensor(bytes, DType::kI8, {batch->patches(), c.patch_bytes()});
   tower.forward(ctx, patches, batch->arrays(), out);
-  EXPECT_LE(workspace.high_water(), tower.scratch_bytes(machine, pool, *batch));
+  EXPECT_LE(workspace.high_water(), tower.scratch_bytes(machine, pool, *batch, patches.dtype));
   return r;
 }
 

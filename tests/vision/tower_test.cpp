@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "core/cpu.h"
+#include "image/spec.h"
 #include "vision/tower_support.h"
 
 namespace quire {
@@ -142,26 +143,29 @@ TEST(Tower, ComputesNothingOfNoImages) {
   EXPECT_TRUE(run_tower(*open, TowerInput(none), cpu_machine()).rows.empty());
 }
 
-// Patches of the activations' type are taken as they are: what has been rounded, rounding leaves alone.
-TEST(Tower, TakesRoundedPatches) {
+// A still picture is its bytes; as numbers it is the same, whatever it is rounded to.
+TEST(Tower, TakesBytesAsTheirNumbers) {
   const TinyTower t = test::tiny_tower("vision-qwen3vl");
   const TowerFolder folder(t);
   const OpenTower open(convert::open_vision(folder.folder.path()));
   ASSERT_EQ(open.error, "");
-  const TowerInput in(t);
-  std::vector<bf16> rounded;
-  for (const float x : in.patches) rounded.push_back(to_bf16(x));
-  const VisionBatch batch = std::move(VisionBatch::make(open.tower->config(), in.grids)).value();
-  ThreadPool pool(2);
-  Workspace workspace;
-  const OpContext ctx{pool, workspace, cpu_machine()};
-  TowerResult got;
-  got.rows.resize(static_cast<size_t>(batch.tokens() * t.out));
-  got.deepstack.resize(2 * got.rows.size());
-  open.tower->forward(ctx, make_tensor(rounded.data(), {batch.patches(), t.patch_width()}), batch.arrays(),
-                      {make_tensor(got.rows.data(), {batch.tokens(), t.out}),
-                       make_tensor(got.deepstack.data(), {2, batch.tokens(), t.out})});
-  EXPECT_EQ(got, run_tower(*open, in, cpu_machine()));
+  const VisionConfig& c = open.tower->config();
+  const std::vector<uint8_t> bytes = t.patch_bytes();
+  image::ImageSpec spec{.frames = c.frames};
+  std::ranges::copy(c.image_mean, spec.mean.begin());
+  std::ranges::copy(c.image_std, spec.deviation.begin());
+  const std::vector<float> table = image::colour_table(spec);
+  TowerInput numbers(t);
+  const int64_t plane = c.patch * c.patch;
+  for (int64_t i = 0; i < std::ssize(numbers.patches); ++i) {
+    const int64_t run = i / plane / c.frames;
+    numbers.patches[static_cast<size_t>(i)] =
+        table[static_cast<size_t>(run % 3 * 256 + bytes[static_cast<size_t>(run * plane + i % plane)])];
+  }
+  TowerInput pictures(t);
+  pictures.bytes = bytes;
+  for (const Machine& machine : {cpu_machine(), reference_machine()})
+    EXPECT_EQ(run_tower(*open, pictures, machine), run_tower(*open, numbers, machine));
 }
 
 }  // namespace

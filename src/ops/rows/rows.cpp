@@ -46,6 +46,12 @@ void gather_row(const GatherRowsArgs& a, int64_t i) {
   const int32_t row = a.rows.as<int32_t>()[i];
   if (row < 0) return;
   QUIRE_CHECK(row < a.x.dim(0), "row {} of {}", row, a.x.dim(0));
+  if (a.add_to_y) {
+    const auto* const from = a.x.row<float>(row);
+    auto* const to = a.y.row<float>(i);
+    for (int64_t d = 0; d < a.x.dim(1); ++d) to[d] += from[d];
+    return;
+  }
   std::memcpy(a.y.bytes_at(i * a.y.stride[0]), a.x.bytes_at(row * a.x.stride[0]),
               static_cast<size_t>(dtype_bytes(a.x.dtype, a.x.dim(1))));
 }
@@ -84,14 +90,14 @@ Traffic traffic_of(const EmbedArgs& a) {
 }
 
 Traffic traffic_of(const GatherRowsArgs& a) {
-  return {.bytes = 2 * a.y.bytes() + a.rows.bytes()};
+  return {.bytes = (a.add_to_y ? 3 : 2) * a.y.bytes() + a.rows.bytes(), .flops = a.add_to_y ? a.y.elems() : 0};
 }
 
 std::string describe_args(const EmbedArgs& a) {
   return fmt::format("table {}, x {}", describe(a.table), describe(a.x));
 }
 std::string describe_args(const GatherRowsArgs& a) {
-  return fmt::format("x {}, y {}", describe(a.x), describe(a.y));
+  return fmt::format("x {}, {}y {}", describe(a.x), a.add_to_y ? "added to " : "", describe(a.y));
 }
 
 }  // namespace
@@ -118,6 +124,7 @@ void gather_rows(const OpContext& ctx, const GatherRowsArgs& a) {
   expect_shape("rows", a.rows, R);
   expect_shape("y", a.y, R, D);
   QUIRE_CHECK(a.x.dtype == a.y.dtype, "x is {}, y is {}", dtype_name(a.x.dtype), dtype_name(a.y.dtype));
+  QUIRE_CHECK(!a.add_to_y || a.x.dtype == DType::kF32, "only f32 is added, not {}", dtype_name(a.x.dtype));
   dispatch(kGatherRowsOp, ctx, a);
 }
 

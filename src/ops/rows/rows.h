@@ -23,10 +23,11 @@ struct EmbedArgs {
 void embed(const OpContext& ctx, const EmbedArgs& a);
 extern const Operator<EmbedArgs> kEmbedOp;
 
-// y[i] = x[rows[i]].  x [T, D], rows [R] i32, y [R, D] of the same type as x (f32 or bf16). Where rows[i] is negative,
-// y[i] stays as it is.
+// y[i] = x[rows[i]], or y[i] + x[rows[i]] in one rounding.  x [T, D], rows [R] i32, y [R, D] of the same type as x (f32
+// or bf16; f32 to add). Where rows[i] is negative, y[i] stays as it is.
 struct GatherRowsArgs {
   Tensor x, rows, y;
+  bool add_to_y = false;
 };
 void gather_rows(const OpContext& ctx, const GatherRowsArgs& a);
 extern const Operator<GatherRowsArgs> kGatherRowsOp;

@@ -98,6 +98,30 @@ void embed_conformance(Suite& s) {
   }
 }
 
+namespace {
+
+// One addition for each element. Every third row has none.
+void add_gathered_rows(Suite& s, const std::string& name, const Buffer& x, std::vector<int32_t> rows) {
+  const int64_t count = std::ssize(rows), width = x.tensor().dim(1);
+  for (int64_t i = 0; i < count; i += 3) rows[static_cast<size_t>(i)] = -1;
+  Rng rng = s.rng_for_case(name);
+  Buffer before(DType::kF32, {count, width});
+  before.fill([&] { return rng.normal(); });
+  Buffer want = before;
+  for (int64_t i = 0; i < count; ++i)
+    if (const int32_t row = rows[static_cast<size_t>(i)]; row >= 0)
+      for (int64_t d = 0; d < width; ++d) want.tensor().row<float>(i)[d] += x.tensor().row<float>(row)[d];
+  for (const auto& k : s.kernels(kGatherRowsOp.kernels, kGatherRowsOnGpu)) {
+    if (!s.wants(k.name, name)) continue;
+    Buffer y = before;
+    k.launch(s.context(Device::kCpu), {x, make_tensor(rows.data(), {count}), y, true});
+    s.expect_same_bits(k.name, name, y, want);
+    s.expect_guards(k.name, name, {&x, &y});
+  }
+}
+
+}  // namespace
+
 void gather_rows_conformance(Suite& s) {
   for (const DType type : {DType::kF32, DType::kBF16}) {
     for (const int width : {1, 17, 1024, 20000}) {
@@ -116,6 +140,7 @@ void gather_rows_conformance(Suite& s) {
           s.expect_same_bits(k.name, name, y, want);
           s.expect_guards(k.name, name, {&x, &y});
         }
+        if (type == DType::kF32) add_gathered_rows(s, "added " + name, x, rows);
       }
     }
   }

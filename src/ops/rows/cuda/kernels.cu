@@ -38,7 +38,8 @@ void gather_rows(const OpContext& ctx, const GatherRowsArgs& a) {
                                        .x_rows = narrow(a.x.dim(0)),
                                        .row_bytes = a.y.dim(1) * row,
                                        .x_stride = a.x.stride[0] * row,
-                                       .y_stride = a.y.stride[0] * row}));
+                                       .y_stride = a.y.stride[0] * row,
+                                       .add_to_y = a.add_to_y}));
 }
 
 void reduce_partials(const OpContext& ctx, const ReducePartialsArgs& a) {

@@ -115,6 +115,19 @@ __device__ __forceinline__ float4 multiply(float4 a, float b) {
   return make_float4(multiply(a.x, b), multiply(a.y, b), multiply(a.z, b), multiply(a.w, b));
 }
 
+// T: float or float4. One block for a row.
+template <class T>
+__global__ void __launch_bounds__(kThreads) add_gathered_rows(const __grid_constant__ GatherRowsParams p) {
+  begin_kernel(p);
+  const int64_t i = blockIdx.x;
+  const int32_t row = p.rows[i];
+  if (row < 0 || row >= p.x_rows) return;
+  const auto* from = reinterpret_cast<const T*>(static_cast<const char*>(p.x) + row * p.x_stride);
+  auto* to = reinterpret_cast<T*>(static_cast<char*>(p.y) + i * p.y_stride);
+  const int64_t n = p.row_bytes / static_cast<int64_t>(sizeof(T));
+  for (int64_t c = threadIdx.x; c < n; c += kThreads) to[c] = add(to[c], from[c]);
+}
+
 // One element, or four, to y[at] as float or bf16.
 __device__ __forceinline__ void store(void* y, int64_t at, bool as_bf16, float v) {
   if (as_bf16)
@@ -219,8 +232,10 @@ Status launch_gather_rows(cudaStream_t stream, const GatherRowsParams& p) {
   if (p.count <= 0 || p.row_bytes == 0) return {};
   const bool vectors =
       aligned(p.x) && aligned(p.y) && p.row_bytes % 16 == 0 && p.x_stride % 16 == 0 && p.y_stride % 16 == 0;
-  return launch(stream, "gather_rows", vectors ? gather_rows<uint4> : gather_rows<uint16_t>,
-                dim3(static_cast<unsigned>(p.count)), kThreads, 0, p);
+  const auto copies = vectors ? gather_rows<uint4> : gather_rows<uint16_t>;
+  const auto adds = vectors ? add_gathered_rows<float4> : add_gathered_rows<float>;
+  return launch(stream, "gather_rows", p.add_to_y ? adds : copies, dim3(static_cast<unsigned>(p.count)), kThreads, 0,
+                p);
 }
 
 Status launch_reduce_partials(cudaStream_t stream, const ReducePartialsParams& p) {

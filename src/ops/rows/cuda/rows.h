@@ -40,6 +40,7 @@ struct GatherRowsParams {
   void* y = nullptr;
   int count = 0, x_rows = 0;
   int64_t row_bytes = 0, x_stride = 0, y_stride = 0;
+  bool add_to_y = false;  // of float32
 };
 Status launch_gather_rows(cudaStream_t stream, const GatherRowsParams& p);
 
