@@ -12,6 +12,7 @@
 #include "command/options.h"
 #include "core/escape.h"
 #include "core/output.h"
+#include "gguf/mmproj_name.h"
 
 namespace quire::cli {
 namespace {
@@ -19,7 +20,7 @@ namespace {
 struct PullOptions {
   std::string model, device = "auto";
   int gpu = 0;
-  bool json = false;
+  bool json = false, mmproj = true;
   HubFlags flags;
 };
 
@@ -27,16 +28,18 @@ Status pull_model(const PullOptions& o) {
   QUIRE_TRY(const hub::ModelName name, hub::ModelName::parse(o.model, o.flags.revision));
   QUIRE_TRY(hub::HubOptions options, o.flags.parsed());
   QUIRE_TRY(options.place, place_of(o.device, o.gpu));
+  options.mmproj = o.mmproj;
   QUIRE_TRY(const hub::Pulled pulled, hub::pull(name, options));
   if (o.json) {
     const nlohmann::ordered_json json = {
-        {"model", name.id},  {"revision", name.revision}, {"commit", pulled.commit}, {"kind", pulled.kind},
-        {"why", pulled.why}, {"path", pulled.path},       {"bytes", pulled.bytes},   {"fetched", pulled.fetched}};
+        {"model", name.id},      {"revision", name.revision}, {"commit", pulled.commit},
+        {"kind", pulled.kind},   {"why", pulled.why},         {"path", pulled.path},
+        {"bytes", pulled.bytes}, {"fetched", pulled.fetched}, {"mmproj", pulled.mmproj}};
     print_out("{}\n", json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
     return {};
   }
-  tell(fmt::format("{}: {} ({}); {}", name.text(), pulled.kind, pulled.why,
-                   pulled.fetched == 0 ? "it was in the cache" : human_bytes(pulled.fetched) + " fetched"));
+  tell(fmt::format("{}: {}{} ({}); {}", name.text(), pulled.kind, pulled.mmproj.empty() ? "" : " with its vision tower",
+                   pulled.why, pulled.fetched == 0 ? "it was in the cache" : human_bytes(pulled.fetched) + " fetched"));
   print_out("{}\n", escaped(pulled.path, 0));
   return {};
 }
@@ -95,8 +98,14 @@ Status remove_model(const std::string& model, const HubFlags& flags) {
     if (m.id != name.id || name.choice.empty()) continue;
     std::vector<hub::NamedFile> files;
     for (const hub::CachedFile& f : m.files) files.push_back({f.path, f.bytes});
-    QUIRE_TRY(const hub::Choice choice, hub::choose(hub::variants_of(files), name, {}));
+    const std::vector<hub::Variant> variants = hub::variants_of(files);
+    QUIRE_TRY(const hub::Choice choice, hub::choose(variants, name, {}));
     paths.insert(paths.end(), choice.variant.files.begin(), choice.variant.files.end());
+    // The tower goes with the last that takes it.
+    const auto takes = [](const hub::Variant& v) { return !v.mmproj.path.empty(); };
+    if (takes(choice.variant) && std::ranges::count_if(variants, takes) == 1)
+      for (const hub::NamedFile& f : files)
+        if (gguf::is_mmproj(f.path)) paths.push_back(f.path);
   }
   QUIRE_TRY(const uint64_t freed, cache.remove(name, [&](const std::string& path) {
     return name.choice.empty() || std::find(paths.begin(), paths.end(), path) != paths.end();
@@ -117,6 +126,7 @@ Action add_pull(Flags& flags) {
             "Where it is to run, for choosing among several: auto (a GPU if there is one), cpu or cuda");
   flags.add("--gpu", &o->gpu, "Which GPU, as `quire devices` counts them");
   o->flags.add(flags);
+  flags.add("!--no-mmproj", &o->mmproj, "Leave out the vision tower that lies beside GGUF files");
   flags.add("--json", &o->json, "Print one JSON object");
   flags.footer("Prints the path of the file or folder. docs/hub.md says how one of several files is chosen.");
   return [o] { return pull_model(*o); };

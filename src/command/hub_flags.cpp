@@ -146,6 +146,12 @@ Result<std::optional<NamedModel>> named_model(const HubFlags& flags, const std::
   return std::optional(NamedModel{std::move(*name), true});
 }
 
+// Whether a command wants what is beside a model: those that take pictures do, unless told otherwise.
+bool takes_tower(const Flags& command) {
+  const Flag *const named = command.find("--mmproj"), *const none = command.find("--no-mmproj");
+  return named != nullptr && !named->given() && none != nullptr && !none->given();
+}
+
 Status fetch_named_models(const HubFlags& flags, Flags& command) {
   for (const char* const name : kModelFlags) {
     Flag* const flag = command.find(name);
@@ -161,8 +167,10 @@ Status fetch_named_models(const HubFlags& flags, Flags& command) {
       QUIRE_TRY(hub::HubOptions options, used.parsed());
       QUIRE_TRY(options.place,
                 place_of(value_of(command, "--device", "auto"), std::stoi(value_of(command, "--gpu", "0"))));
+      options.mmproj = takes_tower(command);
       QUIRE_TRY(const hub::Pulled pulled, hub::pull(named->name, options));
-      tell(fmt::format("{}: {} ({})", named->name.text(), pulled.kind, pulled.why));
+      tell(fmt::format("{}: {}{} ({})", named->name.text(), pulled.kind,
+                       pulled.mmproj.empty() ? "" : " with its vision tower", pulled.why));
       value = pulled.path;
       // As vLLM calls it: the path has a commit in it.
       Flag* const served = command.find("--served-model-name");

@@ -8,6 +8,7 @@
 
 #include "core/escape.h"
 #include "gguf/metadata.h"
+#include "gguf/mmproj_name.h"
 
 namespace quire::hub {
 namespace {
@@ -35,8 +36,7 @@ std::string_view base_name(std::string_view path) {
 }
 
 bool is_beside(std::string_view path) {
-  const std::string name = upper(base_name(path));
-  return name.find("MMPROJ") != name.npos || name.find("IMATRIX") != name.npos;
+  return gguf::is_mmproj(path) || upper(base_name(path)).find("IMATRIX") != std::string::npos;
 }
 
 struct Split {
@@ -182,6 +182,10 @@ std::vector<Variant> variants_of(std::span<const NamedFile> files) {
     variants[at].bytes += f.bytes;
     if (split) --variants[at].parts_missing;
   }
+  std::vector<std::string> paths;
+  for (const NamedFile& f : files) paths.push_back(f.path);
+  if (const std::optional<size_t> tower = gguf::best_mmproj(paths))
+    for (Variant& v : variants) v.mmproj = files[*tower];
   if (Variant folder = folder_of(files); !folder.files.empty()) variants.push_back(std::move(folder));
   return variants;
 }
@@ -211,14 +215,14 @@ Result<Choice> choose(std::span<const Variant> variants, const ModelName& name, 
   if (variants.size() == 1) {
     QUIRE_CHECKED(check_whole(variants[0], name));
     return Choice{variants[0], fmt::format("it is the only one; its {} {} {}", size_text(variants[0].bytes),
-                                           fits(variants[0].bytes, place) ? "fit" : "do NOT fit", room)};
+                                           fits(variants[0].all_bytes(), place) ? "fit" : "do NOT fit", room)};
   }
   const Variant *best = nullptr, *smallest = nullptr;
   for (const Variant& v : variants) {
     const auto rank = rank_of(v, place.gpu);
     if (!rank || v.parts_missing > 0) continue;
     if (smallest == nullptr || v.bytes < smallest->bytes) smallest = &v;
-    if (fits(v.bytes, place) && (best == nullptr || *rank < *rank_of(*best, place.gpu))) best = &v;
+    if (fits(v.all_bytes(), place) && (best == nullptr || *rank < *rank_of(*best, place.gpu))) best = &v;
   }
   if (smallest == nullptr)
     return request_error("{} has nothing of a kind that is known to run; name one of {}", name.id, listed(variants));

@@ -23,6 +23,8 @@ struct Variant {
   uint64_t bytes = 0;
   bool folder = false;
   int parts_missing = 0;  // of a split file
+  NamedFile mmproj;       // the vision tower that a GGUF file takes from beside it; without a path: none
+  uint64_t all_bytes() const { return bytes + mmproj.bytes; }
 };
 
 // In the order of paths, the folder last. Files beside a model (mmproj, imatrix) are none.

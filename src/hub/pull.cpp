@@ -70,13 +70,15 @@ class Pull {
   Result<Pulled> online() {
     QUIRE_TRY(repository_, fetch_repository(client_, name_));
     const std::vector<NamedFile> files = hub::named_files(repository_);
-    QUIRE_TRY(Choice choice, choose(variants_of(files), name_, options_.place));
+    QUIRE_TRY(Choice choice, choose(variants(files), name_, options_.place));
     QUIRE_CHECKED(cache_.make_folders(name_));
     if (choice.variant.folder && repository_.find(kIndex) != nullptr) {
       QUIRE_CHECKED(fetch({kIndex}));
       QUIRE_CHECKED(keep_indexed(choice.variant, snapshot_path(repository_.commit, kIndex), name_));
     }
-    QUIRE_CHECKED(fetch(choice.variant.files));
+    std::vector<std::string> paths = choice.variant.files;
+    if (!choice.variant.mmproj.path.empty()) paths.push_back(choice.variant.mmproj.path);
+    QUIRE_CHECKED(fetch(paths));
     QUIRE_CHECKED(cache_.note_revision(name_, repository_.commit));
     return result(choice, repository_.commit);
   }
@@ -86,7 +88,7 @@ class Pull {
     if (!commit)
       return request_error("{} (revision {}) is not in the cache {}; without --offline it is fetched", name_.id,
                            name_.revision, cache_.root());
-    QUIRE_TRY(Choice choice, choose(variants_of(named_files(cache_.files(name_, *commit))), name_, options_.place)
+    QUIRE_TRY(Choice choice, choose(variants(named_files(cache_.files(name_, *commit))), name_, options_.place)
                                  .context(fmt::format("in the cache {}", cache_.root())));
     const std::string index = snapshot_path(*commit, kIndex);
     std::error_code failed;
@@ -95,6 +97,13 @@ class Pull {
   }
 
  private:
+  std::vector<Variant> variants(std::span<const NamedFile> files) const {
+    std::vector<Variant> all = variants_of(files);
+    if (!options_.mmproj)
+      for (Variant& v : all) v.mmproj = {};
+    return all;
+  }
+
   std::string snapshot_path(const std::string& commit, const std::string& file) const {
     return cache_.snapshot_folder(name_, commit) + "/" + file;
   }
@@ -102,10 +111,11 @@ class Pull {
   Pulled result(const Choice& choice, const std::string& commit) const {
     const Variant& v = choice.variant;
     return {.path = v.folder ? cache_.snapshot_folder(name_, commit) : snapshot_path(commit, v.files.front()),
+            .mmproj = v.mmproj.path.empty() ? "" : snapshot_path(commit, v.mmproj.path),
             .commit = commit,
             .kind = v.kind,
             .why = choice.why,
-            .bytes = v.bytes,
+            .bytes = v.all_bytes(),
             .fetched = fetched_};
   }
 

@@ -15,11 +15,13 @@ struct HubOptions {
   HttpOptions http;
   bool offline = false;  // nobody is asked: what is in the cache is all there is
   int connections = 8;   // for one file, at most
+  bool mmproj = true;    // the vision tower beside a GGUF file comes with it
   Place place;           // where the model is to run
 };
 
 struct Pulled {
-  std::string path;  // the file to open, of a split one the first; or a folder
+  std::string path;    // the file to open, of a split one the first; or a folder
+  std::string mmproj;  // of the vision tower that came with it; empty: none
   std::string commit, kind, why;
   uint64_t bytes = 0, fetched = 0;
 };

@@ -5,6 +5,7 @@
 #include <ctime>
 
 #include "core/loopback.h"
+#include "gguf/mmproj_name.h"
 #include "hub/choose.h"
 #include "hub/model_name.h"
 #include "hub/remote_gguf.h"
@@ -204,7 +205,7 @@ TEST(HubChoice, TakesTheFirstThatFits) {
   };
   EXPECT_EQ(pick("a/b", 64), "Q4_K_M");
   EXPECT_EQ(pick("a/b", 7), "Q4_K_M");
-  EXPECT_EQ(pick("a/b", 4), "Q2_K");
+  EXPECT_EQ(pick("a/b", 6), "Q2_K") << "Q4_K_M would, without its tower";
   EXPECT_THAT(pick("a/b", 2), HasSubstr("the smallest is Q2_K"));
   EXPECT_EQ(pick("a/b:q8_0", 2), "Q8_0");
   EXPECT_EQ(pick("a/b:IQ1_S", 64), "IQ1_S");
@@ -213,6 +214,20 @@ TEST(HubChoice, TakesTheFirstThatFits) {
   EXPECT_THAT(pick("a/b:Q5_0", 64), HasSubstr("a/b has no Q5_0; there is BF16 (16.0 GB)"));
   EXPECT_EQ(several().size(), 5u);
   EXPECT_THAT(several()[0].files, ElementsAre("m-BF16-00001-of-00002.gguf", "m-BF16-00002-of-00002.gguf"));
+}
+
+TEST(HubChoice, ATowerComesWithGgufFiles) {
+  for (const Variant& v : several()) EXPECT_EQ(v.mmproj.path, "mmproj-m-F16.gguf") << v.kind;
+  EXPECT_EQ(several()[0].all_bytes(), 17'000'000'000u);
+  const auto best = [](std::vector<std::string> paths) {
+    const std::optional<size_t> i = gguf::best_mmproj(paths);
+    return i ? paths[*i] : "none";
+  };
+  EXPECT_EQ(best({"mmproj-F32.gguf", "mmproj-F16.gguf", "mmproj-BF16.gguf"}), "mmproj-BF16.gguf");
+  EXPECT_EQ(best({"m.gguf", "m.mmproj-Q8_0.gguf", "m.mmproj-f16.gguf"}), "m.mmproj-f16.gguf");
+  EXPECT_EQ(best({"mmproj-b.gguf", "mmproj-a.gguf"}), "mmproj-a.gguf");
+  EXPECT_EQ(best({"m.gguf", "mmproj.json"}), "none");
+  EXPECT_EQ(best({}), "none");
 }
 
 TEST(HubChoice, SaysWhatIsIncomplete) {

@@ -10,6 +10,7 @@
 
 #include "core/atomic_file.h"
 #include "hub/hub_test.h"
+#include "support/image_model.h"
 #include "support/tiny_models.h"
 
 extern char** environ;
@@ -82,6 +83,35 @@ TEST_F(HubProgram, PullsListsRunsAndRemoves) {
   const Outcome removed = quire("rm org/real --hub-cache " + path("cache"));
   EXPECT_EQ(removed.code, 0) << removed.err;
   EXPECT_FALSE(fs::exists(path("cache/models--org--real")));
+}
+
+// A tower comes with the GGUF file that it lies beside, or above, and only once; it is found there, and goes with it.
+TEST_F(HubProgram, TowersComeWithTheirModels) {
+  const HfFolder folder;
+  write_image_model(folder);
+  ASSERT_EQ(quire("convert " + folder.path() + " -o " + path("m.gguf")).code, 0);
+  hub_->add("org/sees", "Q8_0/m-Q8_0.gguf", {.path = path("m.gguf")});
+  hub_->add("org/sees", "mmproj-BF16.gguf", {.path = path("mmproj-m.gguf")});
+  hub_->add("org/sees", "mmproj-F32.gguf", {.content = noise(5000, 3)});
+  const std::string snapshot = path("cache/models--org--sees/snapshots/") + FakeHub::kCommit;
+
+  const Outcome text = quire("run hf:org/sees --no-mmproj --tokens 1,2,3 -n 2 --json" + flags());
+  ASSERT_EQ(text.code, 0) << text.err;
+  EXPECT_FALSE(fs::exists(snapshot + "/mmproj-BF16.gguf"));
+  EXPECT_THAT(quire("inspect " + snapshot + "/Q8_0/m-Q8_0.gguf").out, Not(HasSubstr("\nimages: ")));
+
+  const Outcome pulled = quire("pull hf:org/sees --json" + flags());
+  ASSERT_EQ(pulled.code, 0) << pulled.err;
+  EXPECT_EQ(json::parse(pulled.out).at("mmproj"), snapshot + "/mmproj-BF16.gguf");
+  EXPECT_FALSE(fs::exists(snapshot + "/mmproj-F32.gguf"));
+  EXPECT_THAT(quire("inspect " + snapshot + "/Q8_0/m-Q8_0.gguf").out, HasSubstr("\nimages: "));
+  const Outcome run = quire("run hf:org/sees --tokens 1,2,3 -n 2 --json" + flags());
+  ASSERT_EQ(run.code, 0) << run.err;
+  EXPECT_THAT(run.err, HasSubstr("org/sees: Q8_0 with its vision tower"));
+  EXPECT_EQ(json::parse(run.out).at("tokens"), json::parse(text.out).at("tokens"));
+
+  EXPECT_EQ(quire("rm org/sees:Q8_0 --hub-cache " + path("cache")).code, 0);
+  EXPECT_FALSE(fs::exists(snapshot + "/mmproj-BF16.gguf"));
 }
 
 TEST_F(HubProgram, RefusesWhatItCannotDo) {
