@@ -52,7 +52,8 @@ Result<std::string> file_beside_model(const std::string& option, const std::stri
 
 // Whether the option's value is a file to be read, and no word or model.
 bool names_file(const Flag& flag, const std::string& value) {
-  if (flag.row().takes.find("FILE") == std::string::npos || flag.has_name("--mtp")) return false;
+  if (flag.row().takes.find("FILE") == std::string::npos) return false;
+  if (flag.has_name("--mtp") || flag.has_name("--mmproj")) return false;
   const bool word = value == "model" || value == "none" || value == "auto" || value == "vllm";
   return !(word && flag.has_name("--generation-config"));
 }
@@ -81,7 +82,6 @@ Result<server::ServeOptions> read_options(const localai::AskedOptions& asked) {
   QUIRE_TRY([[maybe_unused]] const Asked result, parse({&rows}, std::move(arguments)));
   QUIRE_TRY(server::ServeOptions options, flags.parsed());
   options.files_within = asked.folder;
-  options.vision = false;  // requests with images are refused
   return options;
 }
 

@@ -3,7 +3,6 @@
 #include <filesystem>
 
 #include "core/escape.h"
-#include "core/log.h"
 #include "engine/cuda_device.h"
 #include "server/protocol/json.h"
 
@@ -67,6 +66,7 @@ Result<std::vector<NamedOption>> defaults_of(const backend::ModelOptions& asked)
   add("threads", asked.threads(), asked.threads() > 0);
   add("gpu-memory-utilization", asked.gpumemoryutilization(), asked.gpumemoryutilization() > 0);
   add("swap-space", asked.swapspace(), asked.swapspace() > 0);
+  add("mmproj", below(asked.modelpath(), asked.mmproj()), !asked.mmproj().empty());
   add("mtp", below(asked.modelpath(), asked.draftmodel()), !asked.draftmodel().empty());
   QUIRE_TRY(const std::string cache, cache_type(asked));
   add("kv-cache-dtype", cache, !cache.empty());
@@ -104,9 +104,6 @@ Status add_engine_args(const std::string& text, std::vector<NamedOption>& given)
 
 Result<AskedOptions> read_load_options(const backend::ModelOptions& asked) {
   QUIRE_CHECKED(refuse_adapters(asked));
-  if (!asked.mmproj().empty())
-    log_warning(
-        fmt::format("MMProj {}: this program reads text only; images will be refused", escaped(asked.mmproj())));
   AskedOptions options;
   QUIRE_TRY(options.defaults, defaults_of(asked));
   options.folder = folder_of(options.defaults.front().value);

@@ -66,10 +66,8 @@ void add_sampling(const backend::PredictOptions& asked, Json& body) {
 }
 
 ApiStatus add_common(const backend::PredictOptions& asked, bool stream, Json& body, server::JsonLimits& left) {
-  for (const auto& [name, given] :
-       {std::pair{"Images", asked.images_size()}, {"Videos", asked.videos_size()}, {"Audios", asked.audios_size()}})
-    if (given > 0)
-      return bad_field(name, "unsupported_parameter", "'{}' is not supported: this model reads text", name);
+  for (const auto& [name, given] : {std::pair{"Videos", asked.videos_size()}, {"Audios", asked.audios_size()}})
+    if (given > 0) return bad_field(name, "unsupported_parameter", "'{}' is not supported", name);
   add_sampling(asked, body);
   body["stream"] = stream;
   if (!asked.grammar().empty()) body["grammar"] = asked.grammar();
@@ -98,6 +96,22 @@ ApiResult<JsonDocument> message_of(const backend::Message& m, int number, server
   return message;
 }
 
+// Pictures are told of no message: they go in front of the text of the user's last one, as base64 or data: URLs.
+ApiStatus add_images(const backend::PredictOptions& asked, const server::RequestLimits& limits, Json& messages) {
+  if (asked.images().empty()) return {};
+  if (!limits.images)
+    return bad_field("Images", "unsupported_parameter", "'Images' is not supported: this model reads text");
+  const auto last = std::find_if(messages.rbegin(), messages.rend(), [](const Json& m) { return m["role"] == "user"; });
+  if (last == messages.rend())
+    return bad_field("Images", "invalid_value", "'Images' has pictures, and there is no message of a user");
+  Json parts = Json::array();
+  for (const std::string& image : asked.images())
+    parts.push_back({{"type", "image"}, {image.starts_with("data:") ? "url" : "data", image}});
+  if (Json& text = (*last)["content"]; text != "") parts.push_back({{"type", "text"}, {"text", std::move(text)}});
+  (*last)["content"] = std::move(parts);
+  return {};
+}
+
 // A word, or JSON that stands for a word or an object.
 ApiResult<JsonDocument> choice_of(const std::string& text, server::JsonLimits& left) {
   if (text.front() == '{' || text.front() == '"') return parse_field("ToolChoice", text, left);
@@ -124,6 +138,7 @@ ApiResult<server::ChatRequest> read_chat(const backend::PredictOptions& asked, c
     QUIRE_TRY(JsonDocument message, message_of(asked.messages(i), i, left));
     (*body)["messages"].push_back(std::move(*message));
   }
+  QUIRE_CHECKED(add_images(asked, limits, (*body)["messages"]));
   if (!asked.tools().empty()) {
     QUIRE_TRY(JsonDocument tools, parse_array("Tools", asked.tools(), left));
     (*body)["tools"] = std::move(*tools);
@@ -152,6 +167,9 @@ ApiResult<PredictRequest> read_predict(const backend::PredictOptions& asked, con
     chat.params.cut_max_tokens = true;
     return PredictRequest(std::move(chat));
   }
+  if (!asked.images().empty())
+    return bad_field("Images", "unsupported_parameter",
+                     "'Images' is not supported without UseTokenizerTemplate: the template says where pictures stand");
   (*body)["prompt"] = asked.prompt();
   if (const std::optional<int> top = logprobs_of(asked)) (*body)["logprobs"] = *top;
   QUIRE_TRY(server::CompletionRequest text, server::parse_completion_request(std::move(body), limits));

@@ -19,4 +19,7 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 "$venv/bin/python" -m grpc_tools.protoc --proto_path=src/localai --python_out="$work" --grpc_python_out="$work" \
   backend.proto
-PYTHONPATH="$work" "$venv/bin/python" tests/localai/backend_test.py "$program" "$PWD/models/demo-moe-nvfp4.gguf"
+# A model that takes pictures, with one layer and one block.
+"$program-lab" synth --preset 4b-hybrid --type nvfp4 --layers 1 --vocab 4096 --images "$work/sees.gguf" >/dev/null
+PYTHONPATH="$work" "$venv/bin/python" tests/localai/backend_test.py "$program" "$PWD/models/demo-moe-nvfp4.gguf" \
+  "$work/sees.gguf"

@@ -1,5 +1,6 @@
-"""LocalAI's part, played with grpcio: backend_test.py PROGRAM MODEL. See backend.sh."""
+"""LocalAI's part, played with grpcio: backend_test.py PROGRAM MODEL SEES. See backend.sh."""
 
+import base64
 import concurrent.futures
 import contextlib
 import json
@@ -7,18 +8,20 @@ import os
 import pathlib
 import re
 import signal
+import struct
 import subprocess
 import sys
 import tempfile
 import time
 import unittest
 import urllib.request
+import zlib
 
 import backend_pb2 as pb
 import backend_pb2_grpc
 import grpc
 
-PROGRAM, MODEL = sys.argv[1:3]
+PROGRAM, MODEL, SEES = sys.argv[1:4]
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 TOOLS = json.dumps([{"type": "function", "function": {
     "name": "get_weather", "description": "The weather of a city",
@@ -336,40 +339,72 @@ class Scenarios(unittest.TestCase):
         self.assertEqual(status_of(lambda: unknown(b"", timeout=10))[0], grpc.StatusCode.UNIMPLEMENTED)
 
 
+@contextlib.contextmanager
+def served(model):
+    """Asks `quire serve` in a chat, and a backend with the same model."""
+    log = tempfile.NamedTemporaryFile("w+")
+    server = subprocess.Popen(
+        [PROGRAM, "serve", "-m", model, "--port", "0", "-c", "2048", "-np", "16", "--no-access-log",
+         "--threads", "2"], stdin=subprocess.DEVNULL, stderr=log)
+    backend = Backend()
+    try:
+        assert backend.load(ModelFile=model, Options=["parallel:16"]).success
+        while not (url := re.search(r"at (http:\S+)", pathlib.Path(log.name).read_text())):
+            assert server.poll() is None
+            time.sleep(0.05)
+
+        def over_http(content, **fields):
+            body = {"messages": [{"role": "user", "content": content}], **fields}
+            request = urllib.request.Request(url.group(1) + "/v1/chat/completions", json.dumps(body).encode(),
+                                             {"Content-Type": "application/json"})
+            with urllib.request.urlopen(request) as r:
+                message = json.load(r)["choices"][0]["message"]
+            return message["content"], message.get("reasoning_content", "")
+
+        def over_grpc(text, **fields):
+            replies = list(backend.stub.PredictStream(chat(text, **fields)))
+            return text_of(replies), "".join(d.reasoning_content for r in replies for d in r.chat_deltas)
+
+        yield over_http, over_grpc
+    finally:
+        server.terminate()
+        server.wait()
+        log.close()
+        assert backend.close() == 0
+
+
+def picture(shade):
+    """A PNG of 64 x 64 as base64."""
+    rows = b"".join(b"\0" + bytes((shade, x * 4, y * 4)[i] for x in range(64) for i in range(3)) for y in range(64))
+    chunks = [(b"IHDR", struct.pack(">IIBBBBB", 64, 64, 8, 2, 0, 0, 0)), (b"IDAT", zlib.compress(rows)), (b"IEND", b"")]
+    file = b"\x89PNG\r\n\x1a\n" + b"".join(
+        struct.pack(">I", len(d)) + t + d + struct.pack(">I", zlib.crc32(t + d)) for t, d in chunks)
+    return base64.b64encode(file).decode()
+
+
 class LikeHttp(unittest.TestCase):
     def test_64_streams_at_once(self):
         """Each of 64 clients is told what HTTP's clients are told."""
-        log = tempfile.NamedTemporaryFile("w+")
-        server = subprocess.Popen(
-            [PROGRAM, "serve", "-m", MODEL, "--port", "0", "-c", "2048", "-np", "16", "--no-access-log",
-             "--threads", "2"], stdin=subprocess.DEVNULL, stderr=log)
-        backend = Backend()
-        try:
-            self.assertTrue(backend.load(Options=["parallel:16"]).success)
-            while not (url := re.search(r"at (http:\S+)", pathlib.Path(log.name).read_text())):
-                self.assertIsNone(server.poll())
-                time.sleep(0.05)
+        with served(MODEL) as (over_http, over_grpc), concurrent.futures.ThreadPoolExecutor(64) as pool:
+            one = lambda i: over_grpc(f"{i}+{3 * i}", Tokens=24, Seed=i, Temperature=i % 2)
+            other = lambda i: over_http(f"{i}+{3 * i}", max_tokens=24, seed=i, temperature=i % 2)
+            self.assertEqual(list(pool.map(one, range(64))), list(pool.map(other, range(64))))
 
-            def over_http(i):
-                body = {"messages": [{"role": "user", "content": f"{i}+{3 * i}"}], "max_tokens": 24, "seed": i,
-                        "temperature": i % 2}
-                request = urllib.request.Request(url.group(1) + "/v1/chat/completions", json.dumps(body).encode(),
-                                                 {"Content-Type": "application/json"})
-                with urllib.request.urlopen(request) as r:
-                    message = json.load(r)["choices"][0]["message"]
-                return message["content"], message.get("reasoning_content", "")
-
-            def over_grpc(i):
-                replies = list(backend.stub.PredictStream(chat(f"{i}+{3 * i}", Tokens=24, Seed=i, Temperature=i % 2)))
-                return text_of(replies), "".join(d.reasoning_content for r in replies for d in r.chat_deltas)
-
-            with concurrent.futures.ThreadPoolExecutor(64) as pool:
-                self.assertEqual(list(pool.map(over_grpc, range(64))), list(pool.map(over_http, range(64))))
-        finally:
-            server.terminate()
-            server.wait()
-            log.close()
-            self.assertEqual(backend.close(), 0)
+    def test_pictures(self):
+        a, b = picture(0), picture(255)
+        url = "data:image/png;base64,"
+        part = lambda p: {"type": "image_url", "image_url": {"url": url + p}}
+        usual, asked = {"max_tokens": 16, "temperature": 0, "ignore_eos": True}, {"Tokens": 16, "IgnoreEOS": True}
+        with served(SEES) as (over_http, over_grpc):
+            http = [over_http([part(p), {"type": "text", "text": "What is it?"}], **usual) for p in (a, b)]
+            self.assertNotEqual(*http)
+            self.assertEqual([over_grpc("What is it?", Images=[p], **asked) for p in (a, b)], http)
+            self.assertEqual(over_grpc("What is it?", Images=[url + a], **asked), http[0])
+            both = over_http([part(a), part(b), {"type": "text", "text": "And they?"}], **usual)
+            self.assertEqual(over_grpc("And they?", Images=[a, b], **asked), both)
+            for wrong in ["%", "", "https://example.com/a.png", base64.b64encode(b"no picture").decode()]:
+                code, _ = status_of(lambda: over_grpc("What is it?", Images=[wrong], **asked))
+                self.assertEqual(code, grpc.StatusCode.INVALID_ARGUMENT, wrong)
 
 
 class Loading(unittest.TestCase):
