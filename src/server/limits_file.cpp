@@ -51,7 +51,7 @@ constexpr Limit kLimits[] = {
      "of one picture as it is sent; 3 bytes each while it is decoded"},
     {"max_image_memory", "bytes", 1 << 20, 256 * kGib,
      [](ServeOptions& o) -> LimitOption { return &o.limits.max_image_memory; },
-     "of all decoded pictures, those of requests that wait and a quarter of it for later turns; 24 bytes a pixel of "
+     "of all decoded pictures, those of requests that wait and a quarter of it for later turns; 3 bytes a pixel of "
      "what the model sees. Beyond it 503"},
     {"max_tools", "", 1, 65536, [](ServeOptions& o) -> LimitOption { return &o.limits.max_tools; },
      "tools of one request"},

@@ -29,8 +29,8 @@ uint64_t hash_text(uint64_t h, std::string_view text) {  // FNV-1a
 }
 
 int64_t element_bytes(DType t) {
-  QUIRE_CHECK(t == DType::kF32 || t == DType::kBF16 || t == DType::kI32 || t == DType::kF8E4M3,
-              "test buffers hold f32, bf16, i32 or E4M3 codes, not {}", dtype_name(t));
+  QUIRE_CHECK(t == DType::kF32 || t == DType::kBF16 || t == DType::kI32 || t == DType::kF8E4M3 || t == DType::kI8,
+              "test buffers hold f32, bf16, i32, E4M3 codes or bytes, not {}", dtype_name(t));
   return dtype_info(t).block_bytes;
 }
 
