@@ -46,7 +46,7 @@ LiveBuffers& live_buffers() {
 
 float load(const Tensor& t, int64_t elem) {
   if (t.dtype == DType::kI32) return static_cast<float>(static_cast<const int32_t*>(t.data)[elem]);
-  if (t.dtype == DType::kF8E4M3) return static_cast<const uint8_t*>(t.data)[elem];
+  if (element_bytes(t.dtype) == 1) return static_cast<const uint8_t*>(t.data)[elem];
   return load_float(t, elem);
 }
 
@@ -173,8 +173,8 @@ Buffer& Buffer::fill_nan() {
   for (int64_t i = 0; i < n; ++i) {
     if (tensor_.dtype == DType::kI32)
       tensor_.as<int32_t>()[i] = std::numeric_limits<int32_t>::min();
-    else if (tensor_.dtype == DType::kF8E4M3)
-      tensor_.as<uint8_t>()[i] = 0xff;
+    else if (element_bytes(tensor_.dtype) == 1)
+      static_cast<uint8_t*>(tensor_.data)[i] = 0xff;
     else
       store_float(tensor_, i, std::numeric_limits<float>::quiet_NaN());
   }
