@@ -2,7 +2,7 @@
 # What reads files, owns memory or is shared by threads, under sanitizers:
 #   scripts/sanitize.sh asan      AddressSanitizer with UBSan: parsers, caches, operators, the engine
 #   scripts/sanitize.sh tsan      ThreadSanitizer: the pool, every kernel once, the engine with two steps under way, templates
-#   scripts/sanitize.sh server-asan, server-tsan    the server; the second one is not in .ci/run, for the time that it takes
+#   scripts/sanitize.sh server-asan, server-tsan    the server, of the second one what its threads share
 # Without an argument all four.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -31,10 +31,16 @@ tsan() {
   build/tsan/test_engine --gtest_brief=1 --gtest_filter='EngineTest*:Depth*:Constraints*:*Speculation.Drafts*tiny_qwen35'
 }
 
-# The tests that tests/server/sanitized.cmake names, but for one that compares many texts.
+# The tests that tests/server/sanitized.cmake names, but for one that compares many texts. Half of them at a time: they
+# wait a lot.
 server() {
   build "$1" test_server
-  "build/$1/test_server" --gtest_brief=1 --gtest_filter='-Embeddings.ManyInputs*'
+  local each=() shard one
+  for shard in 0 1; do
+    GTEST_TOTAL_SHARDS=2 GTEST_SHARD_INDEX=$shard \
+      "build/$1/test_server" --gtest_brief=1 --gtest_filter='-Embeddings.ManyInputs*' & each+=($!)
+  done
+  for one in "${each[@]}"; do wait "$one"; done
 }
 
 [ $# -gt 0 ] || set -- asan tsan server-asan server-tsan

@@ -62,16 +62,19 @@ std::string find_mmproj(const std::string& model) {
   if (!fs::is_regular_file(model, error)) return {};
   const fs::path at(model);
   const fs::path folder = at.has_parent_path() ? at.parent_path() : fs::path(".");
-  for (const fs::path& where : {folder, folder / ".."}) {
-    std::vector<std::string> towers;
-    for (fs::directory_iterator i(where, error), end; !error && i != end; i.increment(error)) {
-      const std::string name = i->path().filename().string();
-      if (name == "mmproj-" + at.filename().string()) return i->path().string();
-      towers.push_back(i->path().string());
-    }
-    if (const std::optional<size_t> best = gguf::best_mmproj(towers)) return towers[*best];
+  // A hub's snapshot is of one model, whose files may lie in folders by kind.
+  const auto is_snapshot = [](const fs::path& f) { return f.parent_path().filename() == "snapshots"; };
+  const bool is_below = is_snapshot(folder.parent_path());
+  const fs::path& where = is_below ? folder.parent_path() : folder;
+  std::vector<std::string> towers;
+  for (fs::directory_iterator i(where, error), end; !error && i != end; i.increment(error)) {
+    const std::string name = i->path().filename().string();
+    if (name == "mmproj-" + at.filename().string()) return i->path().string();
+    if (gguf::is_mmproj(name)) towers.push_back(i->path().string());
   }
-  return {};
+  if (towers.size() == 1) return towers.front();
+  const std::optional<size_t> best = is_below || is_snapshot(folder) ? gguf::best_mmproj(towers) : std::nullopt;
+  return best ? towers[*best] : std::string();
 }
 
 Result<std::optional<gguf::File>> open_tower_of(const std::string& model, bool matrices) {

@@ -340,6 +340,24 @@ void Api::count_grammars(const ModelContext& model) {
       .set(static_cast<double>(now.bytes));
 }
 
+size_t Api::held_picture_bytes() const {
+  const Loaded now = loaded();
+  return now.model != nullptr && now.model->pictures() != nullptr ? now.model->pictures()->held_bytes() : 0;
+}
+
+ApiResult<std::shared_ptr<const PromptImages>> Api::decode_pictures(const Call& call,
+                                                                    std::span<const PlacedPicture> pictures) {
+  if (pictures.empty()) return std::shared_ptr<const PromptImages>();
+  size_t found = 0;
+  auto decoded = call.loaded.model->pictures()->decode(
+      pictures, [&] { return call.ticket->cancelled(); }, &found);
+  registry_.counter("vllm:mm_cache_queries_total", "Pictures of requests.", {})
+      .add(static_cast<double>(pictures.size()));
+  registry_.counter("vllm:mm_cache_hits_total", "Pictures of requests that were decoded before.", {})
+      .add(static_cast<double>(found));
+  return decoded;
+}
+
 // Notes hold names that clients chose: in a header they are printable ASCII, and not many bytes.
 void Api::report_constraint(const Call& call, const AnswerConstraint& constraint) {
   if (constraint.constraint != nullptr)

@@ -56,6 +56,8 @@ class Api {
   // the pool's threads are at.
   void forget();
   State state() const { return state_.load(); }
+  // Of decoded pictures, of the model that is served. Any thread.
+  size_t held_picture_bytes() const;
 
   struct Route;
   // Of all files.
@@ -145,6 +147,8 @@ class Api {
   void report(const Call& call, const IgnoredFields& ignored);
   void report_left_out(const Call& call, const IgnoredFields& ignored);
   void count_grammars(const ModelContext& model);
+  ApiResult<std::shared_ptr<const PromptImages>> decode_pictures(const Call& call,
+                                                                 std::span<const PlacedPicture> pictures);
   void report_constraint(const Call& call, const AnswerConstraint& constraint);
 
   // Who shares computed prompts: requests with the same API key and the same cache_salt.

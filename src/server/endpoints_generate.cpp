@@ -242,10 +242,7 @@ ApiStatus Api::converse(Call& call, ChatRequest r, const MakeWriter& make_writer
   const uint64_t seed = r.params.seed.value_or(random_seed());
   const std::string salt = salt_of(call, r.params.cache_salt);
   QUIRE_CHECKED(check_told_ids(r.params, p.plan.prompt_tokens));
-  std::shared_ptr<const PromptImages> images;
-  if (!prompt.pictures.empty()) {
-    QUIRE_TRY(images, model->pictures()->decode(prompt.pictures, [&] { return call.ticket->cancelled(); }));
-  }
+  QUIRE_TRY(const std::shared_ptr<const PromptImages> images, decode_pictures(call, prompt.pictures));
   const SharedTokens tokens(std::move(prompt.tokens));
   if (r.params.return_token_ids) p.plan.prompt_ids.push_back(tokens);
   p.plan.writer = make_writer(p.plan, r.params);

@@ -57,7 +57,8 @@ GrammarCacheOptions within_memory(GrammarCacheOptions grammars) {
 }
 
 std::string memory_line(std::span<const Engine* const> engines, const GrammarCacheOptions& grammars,
-                        const HttpServerOptions& http, const ResponseStoreOptions& responses) {
+                        const HttpServerOptions& http, const ResponseStoreOptions& responses,
+                        const PictureBytes& pictures) {
   const MemoryUse m = memory_of(engines);
   const CacheBytes caches = cache_bytes(engines);
   std::string s = "memory: ";
@@ -76,11 +77,12 @@ std::string memory_line(std::span<const Engine* const> engines, const GrammarCac
   add("grammars up to", grammars.cache_bytes);
   add("bodies of requests up to", static_cast<int64_t>(http.max_total_body_bytes));
   add("responses up to", static_cast<int64_t>(responses.max_bytes));
+  add("pictures up to", static_cast<int64_t>(pictures.most));
   return s;
 }
 
 void measure_memory(std::span<const Engine* const> engines, const GrammarCacheOptions& grammars, const HttpServer& http,
-                    const ResponseStoreOptions& responses, Registry& registry) {
+                    const ResponseStoreOptions& responses, const PictureBytes& pictures, Registry& registry) {
   const auto part = [&](const char* name, int64_t bytes, int64_t most) {
     const Labels labels = {{"part", name}};
     registry.gauge("quire:memory_bytes", "Memory that the process holds, by what it is for.", labels)
@@ -100,6 +102,7 @@ void measure_memory(std::span<const Engine* const> engines, const GrammarCacheOp
   part("bodies", static_cast<int64_t>(http.held_body_bytes()), static_cast<int64_t>(http.max_body_bytes()));
   part("responses", static_cast<int64_t>(registry.gauge("quire:response_store_bytes", "").value()),
        static_cast<int64_t>(responses.max_bytes));
+  if (pictures.most > 0) part("pictures", static_cast<int64_t>(pictures.held), static_cast<int64_t>(pictures.most));
   part("heap", heap.used, 0);
   part("heap_free", heap.free, 0);
 }

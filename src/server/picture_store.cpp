@@ -47,7 +47,7 @@ PictureStore::PictureStore(image::ImageSpec spec, image::ImageLimits limits, siz
     : spec_(spec), limits_(limits), budget_(std::make_shared<BodyBudget>(max_bytes)) {}
 
 ApiResult<std::shared_ptr<const PromptImages>> PictureStore::decode(std::span<const PlacedPicture> pictures,
-                                                                    const std::function<bool()>& gone) {
+                                                                    const std::function<bool()>& gone, size_t* found) {
   if (pictures.empty()) return std::shared_ptr<const PromptImages>();
   std::vector<PromptImage> all;
   std::set<ImageDigest> known;
@@ -68,13 +68,17 @@ ApiResult<std::shared_ptr<const PromptImages>> PictureStore::decode(std::span<co
                      bytes, max_bytes());
   for (size_t i = 0; i < all.size(); ++i) {
     if (gone && gone()) return ApiError{503, "nobody waits for the answer", "", ""};
-    QUIRE_TRY(all[i].patches, decoded(all[i].digest, pictures[i]));
+    QUIRE_TRY(all[i].patches, decoded(all[i].digest, pictures[i], found));
   }
   return std::make_shared<const PromptImages>(std::move(all));
 }
 
-ApiResult<PictureStore::PatchesPtr> PictureStore::decoded(const ImageDigest& digest, const PlacedPicture& picture) {
-  if (PatchesPtr known = find(digest)) return known;
+ApiResult<PictureStore::PatchesPtr> PictureStore::decoded(const ImageDigest& digest, const PlacedPicture& picture,
+                                                          size_t* found) {
+  if (PatchesPtr known = find(digest)) {
+    if (found != nullptr) ++*found;
+    return known;
+  }
   const image::Bytes file = std::as_bytes(std::span(picture.file->bytes));
   QUIRE_TRY(const image::ImageHeader header, image::read_header(file, limits_));
   const size_t bytes = patch_bytes(picture.plan, spec_);

@@ -24,10 +24,11 @@ class PictureStore {
   PictureStore(image::ImageSpec spec, image::ImageLimits limits, size_t max_bytes);
 
   // Of a prompt, in its order; null where there are none. Each picture is decoded once, wherever and how often it
-  // stands. `gone`: whether nobody waits any more. Errors: 400 a file that is damaged, or more pictures than are ever
-  // decoded at once; 503 no room now.
+  // stands. `gone`: whether nobody waits any more. `found`, if not null: how many were there. Errors: 400 a file that is
+  // damaged, or more pictures than are ever decoded at once; 503 no room now.
   ApiResult<std::shared_ptr<const PromptImages>> decode(std::span<const PlacedPicture> pictures,
-                                                        const std::function<bool()>& gone = {});
+                                                        const std::function<bool()>& gone = {},
+                                                        size_t* found = nullptr);
 
   size_t held_bytes() const { return budget_->held(); }
   size_t max_bytes() const { return budget_->limit(); }
@@ -41,7 +42,7 @@ class PictureStore {
     uint64_t turn = 0;  // when it was used last, as a number that grows
   };
 
-  ApiResult<PatchesPtr> decoded(const ImageDigest& digest, const PlacedPicture& picture);
+  ApiResult<PatchesPtr> decoded(const ImageDigest& digest, const PlacedPicture& picture, size_t* found);
   PatchesPtr find(const ImageDigest& digest);
   void keep(const ImageDigest& digest, const PatchesPtr& patches, size_t bytes);
   bool make_room(BodyShare& share, size_t bytes);

@@ -119,8 +119,10 @@ void tell_engines(const ServeOptions& o, const Engines& engines, const GrammarCa
   tell(computing_on(engines, o.why_no_gpu));
   for (size_t i = 0; i < engines.size(); ++i)
     tell(engines.size() == 1 ? engines[i]->capacity() : fmt::format("engine {}: {}", i, engines[i]->capacity()));
-  tell(memory_line(pointers_to(engines), grammars, o.http, o.responses));
-  if (const EncoderRoom& room = engines.front()->plan().encoder; room.any())
+  const EncoderRoom& room = engines.front()->plan().encoder;
+  tell(memory_line(pointers_to(engines), grammars, o.http, o.responses,
+                   {.most = room.any() ? o.limits.max_image_memory : 0}));
+  if (room.any())
     tell(fmt::format("images are taken: of up to {} patches, rows of {} tokens are kept", room.patches, room.tokens));
   if (o.prefix_cache_file.empty()) return;
   for (size_t i = 0; i < engines.size(); ++i) load_prefixes(prefix_file(o, i), *engines[i]);
@@ -243,7 +245,9 @@ Status serve_until_signal(const ServeOptions& o, Registry& registry, LineWriter&
   if (!loaded.ok()) return loaded;
   tell(fmt::format("serving {} at {}", o.model, fmt::join(http->urls(), ", ")));
   const HeapKeeper heap([&, grammars = within_memory(o.grammars)] {
-    measure_memory(pointers_to(*service), grammars, *http, o.responses, registry);
+    const EncoderRoom& room = (*service)[0].engine().plan().encoder;
+    const PictureBytes pictures{api.held_picture_bytes(), room.any() ? o.limits.max_image_memory : 0};
+    measure_memory(pointers_to(*service), grammars, *http, o.responses, pictures, registry);
   });
   tell_systemd(o, "READY=1");
   wait_for_signal(signals, logs, left_alone);

@@ -290,6 +290,8 @@ TEST_F(PicturesInRequests, AreKeptForLaterTurns) {
   EXPECT_EQ((*first.images)[0].patches, (*first.images)[1].patches);
   ASSERT_EQ(chat(Json::array({text_part("again"), image_part()})).status, 200);
   EXPECT_EQ((*request().images)[0].patches, (*first.images)[0].patches);
+  EXPECT_EQ(server_->metric("vllm:mm_cache_queries_total"), 3);
+  EXPECT_EQ(server_->metric("vllm:mm_cache_hits_total"), 2);
 }
 
 // What requests hold is bounded: beyond it 503, and what one alone would exceed is 400.
