@@ -34,9 +34,9 @@ inline constexpr int64_t kUsualMaxImagePixels = int64_t{4} << 20;
 Result<std::unique_ptr<const LoadedVision>> load_vision(gguf::File file, const ModelConfig& text,
                                                         const Tokenizer* tokenizer, int64_t max_pixels);
 
-// The GGUF file beside a model that has "mmproj" in its name: the one that is called mmproj-MODEL, or the only one. In a
-// hub's cache the one of the model's snapshot, of several gguf::best_mmproj(). Empty: there is none, or it is not clear
-// which.
+// The GGUF file beside a model that has "mmproj" in its name: the one that is called mmproj-MODEL, or the only one.
+// In a hub's cache the one of the model's snapshot, of several gguf::best_mmproj(). Empty: there is none, or it is not
+// clear which.
 std::string find_mmproj(const std::string& model);
 // A model's tower where nobody names one: that file, or the tower of a model folder. No value: it has none. Without
 // `matrices` weights may be zeros (convert::OpenOptions).

@@ -24,8 +24,8 @@ class PictureStore {
   PictureStore(image::ImageSpec spec, image::ImageLimits limits, size_t max_bytes);
 
   // Of a prompt, in its order; null where there are none. Each picture is decoded once, wherever and how often it
-  // stands. `gone`: whether nobody waits any more. `found`, if not null: how many were there. Errors: 400 a file that is
-  // damaged, or more pictures than are ever decoded at once; 503 no room now.
+  // stands. `gone`: whether nobody waits any more. `found`, if not null: how many were there. Errors: 400 a file that
+  // is damaged, or more pictures than are ever decoded at once; 503 no room now.
   ApiResult<std::shared_ptr<const PromptImages>> decode(std::span<const PlacedPicture> pictures,
                                                         const std::function<bool()>& gone = {},
                                                         size_t* found = nullptr);
