@@ -113,8 +113,8 @@ TEST(Architectures, AreFoundByName) {
     EXPECT_TRUE(a.ffn_norm == kFfnNorm || a.ffn_norm == kPostAttentionNorm) << a.name;
   }
   EXPECT_EQ(architecture_names(),
-            "llama, qwen2, qwen3, qwen3moe, qwen35, qwen35moe, qwen3next, phi3, glm4, glm4moe, gpt-oss, gemma3, "
-            "gemma4");
+            "llama, qwen2, qwen3, qwen3moe, qwen3vl, qwen3vlmoe, qwen35, qwen35moe, qwen3next, phi3, glm4, glm4moe, "
+            "gpt-oss, gemma3, gemma4");
   EXPECT_EQ(find_architecture(""), nullptr);
   EXPECT_EQ(find_architecture("gpt-neox"), nullptr);
 }
