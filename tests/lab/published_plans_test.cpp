@@ -61,7 +61,7 @@ int64_t least(const EngineOptions& asked, bool drafts, const Published& m) {
 }
 
 TEST(PublishedPlans, StartOnEveryCardWithRoom) {
-  int started = 0, refused = 0;
+  int started = 0, refused = 0, shorter = 0;
   for (const Published& m : published())
     for (const int64_t card : {16, 24, 32, 48, 80, 96, 141, 192})
       for (const bool drafts : {false, true})
@@ -87,16 +87,17 @@ TEST(PublishedPlans, StartOnEveryCardWithRoom) {
           if (card >= 80) {
             // All of it, where that leaves as much again for others.
             const int64_t whole = m.config.context_length / kBlockTokens * step_cost(*o, m.config).value().kv_block();
-            if (used + s.steps + 2 * whole <= cap)
-              EXPECT_EQ(o->context, m.config.context_length) << told;
-            else
-              EXPECT_GE(o->context, 131072) << told;
+            const bool fits = used + s.steps + 2 * whole <= cap;
+            shorter += fits ? 0 : 1;
+            EXPECT_GE(o->context, 131072) << told;
+            EXPECT_TRUE(!fits || o->context == m.config.context_length) << told << ": " << o->context;
             EXPECT_GE(o->max_sequences, 64) << told;
             EXPECT_EQ(o->max_batch_tokens, 2048) << told;
           }
         }
   EXPECT_GT(started, 200);
   EXPECT_GT(refused, 0);
+  EXPECT_EQ(shorter, 2) << "8b-vl with keys in bf16 on 80 GB, with and without drafts";
 }
 
 // The same of machines without a GPU: caches and steps stay within what the weights leave.

@@ -90,18 +90,6 @@ __global__ void __launch_bounds__(kThreads) embed(const __grid_constant__ EmbedP
   }
 }
 
-template <class T>
-__global__ void __launch_bounds__(kThreads) gather_rows(const __grid_constant__ GatherRowsParams p) {
-  begin_kernel(p);
-  const int64_t i = blockIdx.x;
-  const int32_t row = p.rows[i];
-  if (row < 0 || row >= p.x_rows) return;
-  const auto* from = reinterpret_cast<const T*>(static_cast<const char*>(p.x) + row * p.x_stride);
-  auto* to = reinterpret_cast<T*>(static_cast<char*>(p.y) + i * p.y_stride);
-  const int64_t n = p.row_bytes / static_cast<int64_t>(sizeof(T));
-  for (int64_t c = threadIdx.x; c < n; c += kThreads) to[c] = from[c];
-}
-
 __device__ __forceinline__ float add(float a, float b) {
   return __fadd_rn(a, b);
 }
@@ -115,9 +103,9 @@ __device__ __forceinline__ float4 multiply(float4 a, float b) {
   return make_float4(multiply(a.x, b), multiply(a.y, b), multiply(a.z, b), multiply(a.w, b));
 }
 
-// T: float or float4. One block for a row.
-template <class T>
-__global__ void __launch_bounds__(kThreads) add_gathered_rows(const __grid_constant__ GatherRowsParams p) {
+// One block for a row. Copies are of any T; T: float or float4 where rows are added.
+template <class T, bool kAdds>
+__global__ void __launch_bounds__(kThreads) gather_rows(const __grid_constant__ GatherRowsParams p) {
   begin_kernel(p);
   const int64_t i = blockIdx.x;
   const int32_t row = p.rows[i];
@@ -125,7 +113,12 @@ __global__ void __launch_bounds__(kThreads) add_gathered_rows(const __grid_const
   const auto* from = reinterpret_cast<const T*>(static_cast<const char*>(p.x) + row * p.x_stride);
   auto* to = reinterpret_cast<T*>(static_cast<char*>(p.y) + i * p.y_stride);
   const int64_t n = p.row_bytes / static_cast<int64_t>(sizeof(T));
-  for (int64_t c = threadIdx.x; c < n; c += kThreads) to[c] = add(to[c], from[c]);
+  for (int64_t c = threadIdx.x; c < n; c += kThreads) {
+    if constexpr (kAdds)
+      to[c] = add(to[c], from[c]);
+    else
+      to[c] = from[c];
+  }
 }
 
 // One element, or four, to y[at] as float or bf16.
@@ -232,8 +225,8 @@ Status launch_gather_rows(cudaStream_t stream, const GatherRowsParams& p) {
   if (p.count <= 0 || p.row_bytes == 0) return {};
   const bool vectors =
       aligned(p.x) && aligned(p.y) && p.row_bytes % 16 == 0 && p.x_stride % 16 == 0 && p.y_stride % 16 == 0;
-  const auto copies = vectors ? gather_rows<uint4> : gather_rows<uint16_t>;
-  const auto adds = vectors ? add_gathered_rows<float4> : add_gathered_rows<float>;
+  const auto copies = vectors ? gather_rows<uint4, false> : gather_rows<uint16_t, false>;
+  const auto adds = vectors ? gather_rows<float4, true> : gather_rows<float, true>;
   return launch(stream, "gather_rows", p.add_to_y ? adds : copies, dim3(static_cast<unsigned>(p.count)), kThreads, 0,
                 p);
 }
