@@ -1,7 +1,7 @@
 #include "core/thread_pool.h"
 
 #include <fmt/format.h>
-#include <immintrin.h>
+#include "core/m256.h"
 
 #include <system_error>
 

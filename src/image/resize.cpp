@@ -1,6 +1,6 @@
 #include "image/resize.h"
 
-#include <immintrin.h>
+#include "core/m256.h"
 
 #include <algorithm>
 #include <cmath>

@@ -1,6 +1,6 @@
 // paged_attention in float32 with AVX2, any even d: bf16 keys and values become float32 on the way in (a pair
 // is one 32-bit lane: its first element in the low half), probabilities stay float32.
-#include <immintrin.h>
+#include "core/m256.h"
 
 #include "ops/attention/walk.h"
 

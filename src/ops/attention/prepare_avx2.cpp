@@ -1,6 +1,6 @@
 // attention_prepare for bf16 activations and cache, any head. Loops are written for the compiler's
 // vectoriser: fixed lanes, one head at a time, sums in a fixed order.
-#include <immintrin.h>
+#include "core/m256.h"
 
 #include <cmath>
 #include <cstring>

@@ -1,6 +1,6 @@
 // The AVX2 core: float32 products of 8 columns at a time with weights decoded to float32 exactly. For
 // machines without AVX-512, for F32 and F16 weights, and for float32 tokens.
-#include <immintrin.h>
+#include "core/m256.h"
 
 #include <algorithm>
 #include <cmath>

@@ -6,7 +6,7 @@
 // so products have the same bits on both.
 #pragma once
 
-#include <immintrin.h>
+#include "core/m256.h"
 
 #include <cstdint>
 

@@ -1,6 +1,6 @@
 // Copying a group of rows into the integer core's order: a row's unit is put together field by field, then
 // four words of 16 rows at a time are transposed and written past the caches.
-#include <immintrin.h>
+#include "core/m256.h"
 
 #include <algorithm>
 #include <cstring>

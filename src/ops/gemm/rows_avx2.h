@@ -3,7 +3,7 @@
 // lane for each row. Everything has internal linkage.
 #pragma once
 
-#include <immintrin.h>
+#include "core/m256.h"
 
 #include <cstddef>
 #include <cstdint>

@@ -1,7 +1,7 @@
 // Small vector pieces of the cores for 256-bit vectors. Everything has internal linkage.
 #pragma once
 
-#include <immintrin.h>
+#include "core/m256.h"
 
 #include <cstdint>
 

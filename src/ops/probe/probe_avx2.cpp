@@ -1,4 +1,4 @@
-#include <immintrin.h>
+#include "core/m256.h"
 
 #include "ops/probe/kernels.h"
 

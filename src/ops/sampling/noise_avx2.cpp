@@ -1,4 +1,4 @@
-#include <immintrin.h>
+#include "core/m256.h"
 
 #include "ops/sampling/noise_words.h"
 

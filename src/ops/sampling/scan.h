@@ -4,7 +4,7 @@
 // ascending order.
 #pragma once
 
-#include <immintrin.h>
+#include "core/m256.h"
 
 #include <algorithm>
 #include <cstdint>

@@ -2,7 +2,7 @@
 // Vec512 (vec_avx512.h): same names, same meaning.
 #pragma once
 
-#include <immintrin.h>
+#include "core/m256.h"
 
 #include <cstdint>
 #include <cstring>

@@ -9,7 +9,7 @@
 //   dmin are those of 256 columns. The integers are those of AVX-512 (integer_avx512.h).
 #pragma once
 
-#include <immintrin.h>
+#include "core/m256.h"
 
 #include <cstddef>
 #include <cstdint>
