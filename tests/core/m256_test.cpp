@@ -312,6 +312,20 @@ std::vector<Case> computed() {
       SBY(_mm_shuffle_epi32, 0xb1)};
 }
 
+#undef F1
+#undef F2
+#undef F3
+#undef S2
+#undef I2
+#undef I3
+#undef IBY
+#undef SBY
+#undef H1
+#undef H2
+#undef D2
+#undef D3
+#undef CMP
+
 constexpr uint64_t kOnX86[] = {
 #include "m256_hashes.inc"
 };
