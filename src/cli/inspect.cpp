@@ -9,6 +9,7 @@
 
 #include "cli/commands.h"
 #include "cli/forecast.h"
+#include "cli/inspect_cards.h"
 #include "cli/inspect_hub.h"
 #include "cli/inspect_vision.h"
 #include "command/display.h"
@@ -16,6 +17,7 @@
 #include "convert/open.h"
 #include "core/escape.h"
 #include "core/output.h"
+#include "engine/card_plan.h"
 #include "engine/engine.h"
 #include "engine/model_parts.h"
 #include "gguf/reader.h"
@@ -33,6 +35,7 @@ struct InspectOptions {
   RemoteInspection remote;
   bool json = false, metadata = false, tensors = false, chat_template = false, check = false;
   int64_t context = 4096, sequences = 1;
+  std::vector<int32_t> cards = {std::begin(kCommonCards), std::end(kCommonCards)};
 
   // Without a choice, everything but the template's text; of what is not here the lists only if asked for.
   bool everything() const { return !metadata && !tensors && !is_remote(file); }
@@ -361,6 +364,7 @@ Status print_all(const gguf::File& f, const InspectOptions& o, ordered_json out)
     add_model(model, out);
     if (model.ok() && !is_remote(o.file)) report_vision(o.file, *model, &out);
     add_memory(f, model, o, out);
+    if (model.ok()) report_cards(f, model->model->config(), o.context, o.cards, &out);
     if (o.chat_template) out["chat_template"] = text_of(f, "tokenizer.chat_template");
     if (o.metadata || o.everything()) add_metadata(f, out);
     if (o.tensors || o.everything()) add_tensors(f, out);
@@ -374,6 +378,7 @@ Status print_all(const gguf::File& f, const InspectOptions& o, ordered_json out)
   print_model(model);
   if (model.ok() && !is_remote(o.file)) report_vision(o.file, *model, nullptr);
   print_memory(f, model, o);
+  if (model.ok()) report_cards(f, model->model->config(), o.context, o.cards, nullptr);
   if (o.metadata || o.everything()) print_metadata(f);
   if (o.tensors || o.everything()) print_tensors(f);
   return {};
@@ -435,6 +440,8 @@ Action add_inspect(Flags& flags) {
   flags.add("--template", &o->chat_template, "Print the chat template and nothing else (with --json: include it)");
   flags.add("-c,--context", &o->context, at_least(1), "Tokens of a sequence, for the estimate of memory");
   flags.add("--sequences", &o->sequences, at_least(1), "Sequences at once, for the estimate of memory");
+  flags.add("--cards", &o->cards, between(1, 4096),
+            "GB of NVIDIA cards that need not be there, separated by commas: whether it would run on them");
   flags.add("--device", chosen_text(&o->remote.device, {{"auto"}, {"cpu"}, {"cuda"}}),
             "Where it is to run: auto (a GPU if there is one), cpu or cuda");
   flags.add("--gpu", &o->remote.gpu, "Which GPU, as `quire devices` counts them");

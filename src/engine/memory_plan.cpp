@@ -134,8 +134,9 @@ class MemoryPlanner {
     o_.kv_tokens = std::max(o_.context, tokens);
   }
 
-  // States that are asked for are taken as they are. Blocks of windows have what steps are estimated to take besides:
-  // the longest context that fits leaves nothing else, and no prompt of such a model goes on without a place.
+  // States that are asked for are taken as they are. Blocks of windows have what steps are estimated to take besides,
+  // as long as all of it stays within the host's memory: the longest context that fits leaves nothing else, and no
+  // prompt of such a model goes on without a place.
   void choose_saved_states() {
     const bool asked = asked_.state_checkpoints >= 0;
     if (!asked) o_.state_checkpoints = std::min(4 * o_.max_sequences, 65536);
@@ -145,7 +146,8 @@ class MemoryPlanner {
     };
     const int64_t kv = kv_bytes(o_.kv_tokens), windows_of_place = window_bytes(0, 0, 1);
     if (!asked && cost_.state() > 0) bound(left_for_caches() - kv, cost_.state());
-    if (windows_of_place > 0) bound(has_ - states() - windows(o_.max_sequences) - kv, windows_of_place);
+    const int64_t most = std::min(has_, memory_.host - cost_.steps(o_));
+    if (windows_of_place > 0) bound(most - states() - windows(o_.max_sequences) - kv, windows_of_place);
   }
 
   // What they are made by.

@@ -10,10 +10,10 @@
 #include "convert/open.h"
 #include "core/escape.h"
 #include "core/output.h"
+#include "engine/card_plan.h"
 #include "engine/cuda_device.h"
 #include "engine/dry_step.h"
 #include "engine/gpu_placement.h"
-#include "engine/memory_plan.h"
 #include "lab/commands.h"
 #include "lab/explain_report.h"
 #include "model/model.h"
@@ -78,24 +78,13 @@ Result<MachineLimits> limits_of(const ExplainOptions& o, const Machine& m) {
 }
 
 // What a server without further options would make of so much memory.
-struct PlannedServer {
-  EnginePlan plan;
-  MemoryShares shares;
-
+struct PlannedServer : CardPlan {
   static Result<PlannedServer> of(const ExplainOptions& o, Device device, const gguf::File& file,
                                   const ModelConfig& model, KvCacheType kv) {
-    // Of a GPU, the driver and what else is always there has some.
-    constexpr int64_t kOfDriver = int64_t{600} << 20;
-    EngineOptions asked{.device = device, .kv_cache = kv};
-    asked.prefix_cache = true;
-    asked.speculative.mode = Speculative::kAuto;
-    const auto bytes = static_cast<int64_t>(o.memory * (1 << 30)), weights = static_cast<int64_t>(file.tensor_bytes());
-    const EngineMemory memory{.host = std::max<int64_t>(0, bytes - weights),
-                              .gpu = {.total = bytes, .used = weights + kOfDriver, .weights = weights}};
-    PlannedServer p;
-    QUIRE_TRY(p.plan, resolve(asked, model, memory));
-    QUIRE_TRY(p.shares, memory_shares(p.plan, model, memory));
-    return p;
+    const auto bytes = static_cast<int64_t>(o.memory * (1 << 30));
+    QUIRE_TRY(CardPlan plan, plan_for_card({.device = device, .kv_cache = kv}, model,
+                                           static_cast<int64_t>(file.tensor_bytes()), bytes));
+    return PlannedServer{std::move(plan)};
   }
 
   std::string text() const {

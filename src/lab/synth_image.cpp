@@ -17,6 +17,8 @@ namespace {
 
 constexpr uint32_t kPage = 4096;
 constexpr size_t kLeastShared = size_t{1} << 20;  // smaller tensors are copied: a mapping each is not worth it
+// Patterns are repeated to this length, since a process may have some 65,000 mappings: of 800 GB these are 50,000.
+constexpr size_t kStored = size_t{16} << 20;
 
 Error no_memory(std::string_view doing) {
   return capacity_error("{}: {}", doing, std::strerror(errno));
@@ -26,15 +28,16 @@ Error no_memory(std::string_view doing) {
 class SharedPatterns {
  public:
   ~SharedPatterns() {
-    for (const auto& [data, fd] : files_) close(fd);
+    for (const auto& [data, file] : files_)
+      if (file.fd >= 0) close(file.fd);
   }
   // `at` and the payload's beginning are multiples of a page.
   Status map(const SynthPayload& p, std::byte* at) {
-    int& fd = files_.try_emplace(p.pattern.data(), -1).first->second;
-    if (fd < 0) QUIRE_CHECKED(store(p.pattern, fd));
+    File& file = files_[p.pattern.data()];
+    if (file.bytes == 0) QUIRE_CHECKED(store(p.pattern, file));
     for (size_t done = 0, from = p.begin; done < p.bytes; from = 0) {
-      const size_t n = std::min(p.bytes - done, p.pattern.size() - from);
-      if (mmap(at + done, n, PROT_READ, MAP_SHARED | MAP_FIXED, fd, static_cast<off_t>(from)) == MAP_FAILED)
+      const size_t n = std::min(p.bytes - done, file.bytes - from);
+      if (mmap(at + done, n, PROT_READ, MAP_SHARED | MAP_FIXED, file.fd, static_cast<off_t>(from)) == MAP_FAILED)
         return no_memory("mapping random weights");
       done += n;
     }
@@ -42,9 +45,21 @@ class SharedPatterns {
   }
 
  private:
-  static Status store(std::span<const std::byte> bytes, int& fd) {
-    fd = memfd_create("quire-synth", MFD_CLOEXEC);
-    if (fd < 0) return no_memory("a file in memory for random weights");
+  struct File {
+    int fd = -1;
+    size_t bytes = 0;  // whole patterns
+  };
+
+  static Status store(std::span<const std::byte> pattern, File& file) {
+    file.fd = memfd_create("quire-synth", MFD_CLOEXEC);
+    if (file.fd < 0) return no_memory("a file in memory for random weights");
+    while (file.bytes < kStored) {
+      QUIRE_CHECKED(append(pattern, file.fd));
+      file.bytes += pattern.size();
+    }
+    return {};
+  }
+  static Status append(std::span<const std::byte> bytes, int fd) {
     for (size_t done = 0; done < bytes.size();) {
       const ssize_t n = write(fd, bytes.data() + done, bytes.size() - done);
       if (n < 0 && errno == EINTR) continue;
@@ -54,7 +69,7 @@ class SharedPatterns {
     return {};
   }
 
-  std::map<const std::byte*, int> files_;
+  std::map<const std::byte*, File> files_;
 };
 
 Status fill(const SynthModel& model, const gguf::File& file, SynthPages pages) {

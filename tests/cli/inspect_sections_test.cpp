@@ -72,6 +72,25 @@ TEST_F(InspectSections, SaysWhetherItWouldRunHere) {
   EXPECT_THAT(long_context.out, HasSubstr("would it run   no: "));
 }
 
+TEST_F(InspectSections, SaysOnWhichCardsItWouldRun) {
+  const std::string demo = QUIRE_SOURCE_DIR "/models/demo-dense-nvfp4.gguf";
+  const Outcome text = quire("inspect --tensors -c 1000 --cards 1,80 " + demo);
+  EXPECT_EQ(text.code, 0) << text.err;
+  for (const char* part :
+       {"NVIDIA cards for sequences of 1000 tokens", "     1 GB  ", "    80 GB  one card: ", "(--data-parallel-size)"})
+    EXPECT_THAT(text.out, HasSubstr(part));
+  const auto j = nlohmann::json::parse(quire("inspect --json --tensors " + demo).out).at("cards");
+  EXPECT_EQ(j.at("context"), 4096);
+  ASSERT_EQ(j.at("of").size(), 7u);
+  for (const auto& card : j.at("of")) {
+    EXPECT_TRUE(card.at("runs").get<bool>()) << card;
+    EXPECT_GT(card.at("sequences").get<int>(), 0) << card;
+    EXPECT_GE(card.at("kv_tokens").get<int64_t>(), 4096) << card;
+  }
+  EXPECT_FALSE(nlohmann::json::parse(quire("inspect --json " + write_model()).out).contains("cards"));
+  expect_refused("inspect --cards 0 " + demo, "--cards");
+}
+
 TEST_F(InspectSections, PrintsJson) {
   const Outcome r = quire("inspect --json --template " + write_model());
   ASSERT_EQ(r.code, 0);

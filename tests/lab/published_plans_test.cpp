@@ -2,7 +2,7 @@
 // of 4096 tokens have room.
 #include <gtest/gtest.h>
 
-#include "engine/memory_plan.h"
+#include "engine/card_plan.h"
 #include "lab/synth_image.h"
 #include "ops/attention/parts.h"
 
@@ -84,7 +84,7 @@ TEST(PublishedPlans, StartOnEveryCardWithRoom) {
           EXPECT_GE(o->context, std::min<int64_t>(4096, m.config.context_length)) << told;
           EXPECT_GE(s.kv_tokens, o->context) << told;
           EXPECT_GE(o->decode_parts, attention_parts(o->context)) << told;
-          if (card >= 80) {
+          if (card >= 80 && 2 * used <= cap) {
             // All of it, where that leaves as much again for others.
             const int64_t whole = m.config.context_length / kBlockTokens * step_cost(*o, m.config).value().kv_block();
             const bool fits = used + s.steps + 2 * whole <= cap;
@@ -119,6 +119,62 @@ TEST(PublishedPlans, StayWithinAMachine) {
       EXPECT_LE(s.steps + s.states + s.saved_states + s.kv + windows, left) << told;
       EXPECT_GE(o->context, std::min<int64_t>(4096, m.config.context_length)) << told;
     }
+}
+
+// How many cards have the memory for a shape, in the types that it is served in.
+TEST(PublishedPlans, CountCards) {
+  const auto cards = [](const char* preset, const char* ffn_type, int32_t gb) {
+    const auto model = load_synth_model({.preset = preset, .type = "q8_0", .ffn_type = ffn_type}, SynthPages::kShared);
+    if (!model.ok()) return ADD_FAILURE() << preset << ": " << model.error().message, -1;
+    const auto fit = fit_card((*model)->model->config(), (*model)->file.tensor_bytes(), card_bytes(gb), 4096);
+    if (!fit.ok()) return ADD_FAILURE() << preset << ": " << fit.error().message, -1;
+    EXPECT_EQ(fit->runs(), fit->longest_context > 0) << preset;
+    if (fit->runs()) {
+      EXPECT_EQ(fit->plan.plan.context, 4096) << preset;
+      EXPECT_GE(fit->plan.shares.kv_tokens, 4096) << preset;
+      EXPECT_GE(fit->longest_context, 4096) << preset;
+    }
+    return fit->cards;
+  };
+  EXPECT_EQ(cards("35b-a3b", "nvfp4", 16), 2);
+  EXPECT_EQ(cards("35b-a3b", "nvfp4", 32), 1);
+  EXPECT_EQ(cards("gpt-oss-120b", "mxfp4", 48), 2);
+  EXPECT_EQ(cards("gpt-oss-120b", "mxfp4", 80), 1);
+  EXPECT_EQ(cards("122b-a10b", "nvfp4", 48), 2);
+  EXPECT_EQ(cards("122b-a10b", "nvfp4", 96), 1);
+  EXPECT_EQ(cards("397b-a17b", "nvfp4", 80), 4);
+  EXPECT_EQ(cards("397b-a17b", "nvfp4", 141), 2);
+  EXPECT_EQ(cards("397b-a17b", "nvfp4", 180), 2);
+  EXPECT_EQ(cards("122b-a10b", "nvfp4", 1), 0);
+}
+
+// More memory never takes more cards, and what none could have is an error.
+TEST(PublishedPlans, LargerCardsAreFewer) {
+  const auto model = load_synth_model({.preset = "122b-a10b", .type = "q8_0"}, SynthPages::kShared);
+  ASSERT_TRUE(model.ok()) << model.error().message;
+  const ModelConfig& c = (*model)->model->config();
+  int before = kMostCards + 1;
+  for (const int32_t gb : kCommonCards) {
+    const auto fit = fit_card(c, (*model)->file.tensor_bytes(), card_bytes(gb), 131072);
+    ASSERT_TRUE(fit.ok()) << fit.error().message;
+    EXPECT_LE(fit->cards, before) << gb;
+    EXPECT_GT(fit->cards, 0) << gb;
+    before = fit->cards;
+  }
+}
+
+// The parameters that the models are published with, without vision towers and blocks for multi-token prediction.
+TEST(PublishedPlans, HaveThePublishedParameters) {
+  const std::pair<const char*, double> all[] = {
+      {"122b-a10b", 122.1e9}, {"397b-a17b", 396.3e9}, {"gpt-oss-120b", 116.8e9}};
+  for (const auto& [preset, parameters] : all) {
+    const auto model = load_synth_model({.preset = preset, .type = "nvfp4"}, SynthPages::kShared);
+    ASSERT_TRUE(model.ok()) << model.error().message;
+    double sum = 0;
+    for (const auto& t : (*model)->file.tensors())
+      if (!t.name.ends_with(".scale")) sum += static_cast<double>(t.elems());
+    EXPECT_NEAR(sum, parameters, 0.002 * parameters) << preset;
+  }
 }
 
 }  // namespace
