@@ -261,6 +261,8 @@ function(quire_script_checks)
   endif()
   add_test(NAME scripts COMMAND ${CMAKE_SOURCE_DIR}/tests/scripts/progress_test.sh)
   set_tests_properties(scripts PROPERTIES LABELS scripts TIMEOUT 60)
+  add_test(NAME m256_arm COMMAND ${CMAKE_SOURCE_DIR}/tests/core/m256_arm.sh)
+  set_tests_properties(m256_arm PROPERTIES LABELS core TIMEOUT 300 SKIP_RETURN_CODE 77)
 endfunction()
 
 # Checks of the sources themselves; `ctest -L style`. The formatting check needs clang-format and a git checkout.

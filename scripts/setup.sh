@@ -4,6 +4,7 @@
 #   scripts/setup.sh            compiler, libraries, test and formatting tools
 #   scripts/setup.sh --fuzz     also clang and its sanitizer runtime, for the preset `fuzz`
 #   scripts/setup.sh --browser  also Chromium, for the test of the page that the server has
+#   scripts/setup.sh --aarch64  also a compiler for ARM and an emulator, for the test of what is there for ARM
 set -euo pipefail
 
 packages=(
@@ -20,8 +21,9 @@ for argument in "$@"; do
   case "$argument" in
     --fuzz) packages+=(clang libclang-rt-14-dev) ;;
     --browser) packages+=(chromium fonts-dejavu-core) ;;
+    --aarch64) packages+=(g++-aarch64-linux-gnu qemu-user-static googletest) ;;
     *)
-      echo "setup: unknown argument '$argument'; there are --fuzz and --browser" >&2
+      echo "setup: unknown argument '$argument'; there are --fuzz, --browser and --aarch64" >&2
       exit 2
       ;;
   esac

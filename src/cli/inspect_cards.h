@@ -9,8 +9,8 @@
 
 namespace quire::cli {
 
-// For sequences of `context` tokens on cards of so many GB; nothing where the planner finds the model's numbers
-// impossible. Printed, or added to `out`.
+// For sequences of `context` tokens on cards of so many GB, printed, or added to `out`. Where the planner finds the
+// model's numbers impossible: why, or nothing in `out`.
 void report_cards(const gguf::File& file, const ModelConfig& model, int64_t context, std::span<const int32_t> cards,
                   nlohmann::ordered_json* out);
 

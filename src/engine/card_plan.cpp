@@ -3,6 +3,9 @@
 namespace quire {
 namespace {
 
+// Of a GPU's memory, the driver and what else is always there has some.
+constexpr int64_t kOfDriver = int64_t{600} << 20;
+
 // `cards` of them, as if they were one that large.
 Result<CardPlan> plan_for_cards(EngineOptions asked, const ModelConfig& model, int64_t weights, int64_t bytes,
                                 int cards) {

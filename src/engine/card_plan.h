@@ -5,9 +5,6 @@
 
 namespace quire {
 
-// Of a GPU's memory, the driver and what else is always there has some.
-inline constexpr int64_t kOfDriver = int64_t{600} << 20;
-
 struct CardPlan {
   EnginePlan plan;
   MemoryShares shares;

@@ -1,6 +1,9 @@
 // What a server without options makes of every published shape on every card: it starts wherever weights and a context
 // of 4096 tokens have room.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include <set>
 
 #include "engine/card_plan.h"
 #include "lab/synth_image.h"
@@ -11,6 +14,7 @@ namespace {
 
 using cli::load_synth_model;
 using cli::SynthPages;
+using ::testing::ElementsAre;
 
 constexpr int64_t kGib = int64_t{1} << 30;
 
@@ -61,7 +65,9 @@ int64_t least(const EngineOptions& asked, bool drafts, const Published& m) {
 }
 
 TEST(PublishedPlans, StartOnEveryCardWithRoom) {
+  constexpr int64_t kRoom = 20 * kGib;  // beside weights
   int started = 0, refused = 0, shorter = 0;
+  std::set<std::string> tight;
   for (const Published& m : published())
     for (const int64_t card : {16, 24, 32, 48, 80, 96, 141, 192})
       for (const bool drafts : {false, true})
@@ -84,7 +90,10 @@ TEST(PublishedPlans, StartOnEveryCardWithRoom) {
           EXPECT_GE(o->context, std::min<int64_t>(4096, m.config.context_length)) << told;
           EXPECT_GE(s.kv_tokens, o->context) << told;
           EXPECT_GE(o->decode_parts, attention_parts(o->context)) << told;
-          if (card >= 80 && 2 * used <= cap) {
+          if (card >= 80 && cap - used < kRoom) {
+            tight.insert(m.name);
+            EXPECT_GE(o->context, 16384) << told;
+          } else if (card >= 80) {
             // All of it, where that leaves as much again for others.
             const int64_t whole = m.config.context_length / kBlockTokens * step_cost(*o, m.config).value().kv_block();
             const bool fits = used + s.steps + 2 * whole <= cap;
@@ -97,6 +106,7 @@ TEST(PublishedPlans, StartOnEveryCardWithRoom) {
         }
   EXPECT_GT(started, 200);
   EXPECT_GT(refused, 0);
+  EXPECT_THAT(tight, ElementsAre("122b-a10b", "122b-a10b with MTP", "gpt-oss-120b"));
   EXPECT_EQ(shorter, 2) << "8b-vl with keys in bf16 on 80 GB, with and without drafts";
 }
 
