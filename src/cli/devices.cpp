@@ -13,8 +13,9 @@ Status devices() {
   const auto gib = [](int64_t bytes) { return static_cast<double>(bytes) / (1 << 30); };
   int i = 0;
   for (const GpuInfo& g : gpus) {
-    print_out("cuda:{}  {}, compute capability {}.{}, {} multiprocessors, {:.1f} GiB ({:.1f} GiB free), ", i++,
-              escaped(g.name), g.major, g.minor, g.multiprocessors, gib(g.memory), gib(g.free));
+    print_out("cuda:{}  {}, compute capability {}.{}, {} multiprocessors, {:.1f} GiB{} ({:.1f} GiB free), ", i++,
+              escaped(g.name), g.major, g.minor, g.multiprocessors, gib(g.memory),
+              g.shares_memory ? " shared with the machine" : "", gib(g.free));
     if (g.unusable.empty())
       print_out("copies {:.2f} TB/s, products by {}\n", g.copy_bandwidth * 1e-12, g.kernels);
     else

@@ -42,12 +42,18 @@ int64_t available_memory() {
   return std::min({system_memory(), group_memory_left(), below_limit(RLIMIT_AS, 0), below_limit(RLIMIT_DATA, 5)});
 }
 
+void give_back_pages(std::span<const std::byte> range) {
+  const auto page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
+  const auto first = reinterpret_cast<uintptr_t>(range.data()), last = first + range.size();
+  const uintptr_t begin = (first + page - 1) / page * page, end = last / page * page;
+  if (begin < end) madvise(reinterpret_cast<void*>(begin), end - begin, MADV_PAGEOUT);
+}
+
 int64_t resident_memory(std::span<std::byte> pages) {
-  constexpr size_t kPage = 4096;
-  std::vector<unsigned char> in(pages.size() / kPage);
+  const auto page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+  std::vector<unsigned char> in((pages.size() + page - 1) / page);
   if (pages.empty() || mincore(pages.data(), pages.size(), in.data()) != 0) return 0;
-  return static_cast<int64_t>(kPage) *
-         std::count_if(in.begin(), in.end(), [](unsigned char c) { return (c & 1) != 0; });
+  return static_cast<int64_t>(page) * std::count_if(in.begin(), in.end(), [](unsigned char c) { return (c & 1) != 0; });
 }
 
 }  // namespace quire

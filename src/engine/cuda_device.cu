@@ -94,9 +94,8 @@ Status CudaDevice::rehearse(std::span<const StepShape> steps) {
 
 Result<DeviceRoom> CudaDevice::room(const StepCapacity& capacity) {
   QUIRE_TRY(const GpuMemory m, gpu_memory(weight_bytes()));
-  const auto cap = static_cast<int64_t>(static_cast<double>(m.total) * plan_.gpu_memory_utilization);
   const int64_t graphs = CudaGraphs::estimated_bytes(graphs_of(capacity, plan_), graph_kernels_);
-  return DeviceRoom{.memory = m, .bytes = cap - m.used - graphs};
+  return DeviceRoom{.memory = m, .bytes = m.bound(plan_.gpu_memory_utilization) - m.used - graphs};
 }
 
 // The largest first: if memory ends, those are missing that save least. Without graphs everything is computed as well.

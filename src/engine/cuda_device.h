@@ -36,6 +36,7 @@ struct GpuInfo {
   int major = 0, minor = 0;  // compute capability
   int multiprocessors = 0;
   int64_t memory = 0, free = 0;  // bytes
+  bool shares_memory = false;    // with the machine: `free` is what Linux says is available
   std::string kernels;           // what many rows are multiplied with: "wgmma" or "mma.sync"
   std::string unusable;          // why this program cannot use it, or empty
   double copy_bandwidth = 0.0;   // measured, bytes read and written a second; 0: not measured

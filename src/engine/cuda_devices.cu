@@ -5,6 +5,7 @@
 #include "core/cuda/device.h"
 #include "core/cuda/memory.h"
 #include "core/log.h"
+#include "core/memory.h"
 #include "engine/cuda_device_impl.h"
 #include "engine/cuda_weights.h"
 #include "engine/dry_step.h"
@@ -63,6 +64,8 @@ bool has_cuda() {
 Result<GpuMemory> gpu_memory(int64_t weights) {
   size_t free = 0, total = 0;
   QUIRE_CHECKED(cuda::check(cudaMemGetInfo(&free, &total), "asking for free GPU memory"));
+  QUIRE_TRY(const cuda::DeviceLimits limits, cuda::device_limits());
+  if (limits.integrated) return memory_shared_with_host(static_cast<int64_t>(total), available_memory(), weights);
   return GpuMemory{static_cast<int64_t>(total), static_cast<int64_t>(total - free), weights};
 }
 
@@ -105,6 +108,8 @@ Result<MemoryOfEngine> place_on_gpu(const std::shared_ptr<const LoadedModel>& mo
                                     bool mtp) {
   QUIRE_CHECKED(choose_gpu(*model, options.gpu, options.kv_cache));
   QUIRE_CHECKED(check_gpu_options(options));
+  QUIRE_TRY(const GpuMemory before, gpu_memory(0));
+  QUIRE_CHECKED(check_room_for_weights(before, model->file.tensor_bytes()));
   const auto begin = std::chrono::steady_clock::now();
   QUIRE_TRY(const std::shared_ptr<const CudaWeights> weights, model->on_gpu(options.threads, mtp));
   QUIRE_TRY(const std::shared_ptr<const CudaTower> tower, place_tower(*model, options.threads));
@@ -148,6 +153,11 @@ Result<std::vector<GpuInfo>> list_gpus() {
     if (!limits.ok()) {
       all.back().unusable = limits.error().message;
       continue;
+    }
+    if (limits->integrated) {
+      const GpuMemory shared = memory_shared_with_host(static_cast<int64_t>(total), available_memory(), 0);
+      all.back().shares_memory = true;
+      all.back().free = shared.total - shared.used;
     }
     all.back().kernels = limits->wgmma ? "wgmma" : "mma.sync";
     QUIRE_TRY(all.back().copy_bandwidth, copy_bandwidth());

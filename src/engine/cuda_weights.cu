@@ -7,7 +7,9 @@
 #include <vector>
 
 #include "core/cpu.h"
+#include "core/cuda/device.h"
 #include "core/cuda/memory.h"
+#include "core/memory.h"
 #include "core/thread_pool.h"
 #include "engine/gpu_placement.h"
 #include "engine/loaded_model.h"
@@ -28,7 +30,9 @@ class Ring {
   static constexpr int kPieces = 3;
   static constexpr int kMostThreads = 8;  // that read the file: one takes five times as long
 
-  explicit Ring(int threads) : pool_(std::min(threads > 0 ? threads : available_cpus(), kMostThreads)) {}
+  // gives_back: what was read of a mapped file leaves memory, of which there is no other (core/memory.h).
+  Ring(int threads, bool gives_back)
+      : gives_back_(gives_back), pool_(std::min(threads > 0 ? threads : available_cpus(), kMostThreads)) {}
   Status create() {
     QUIRE_CHECKED(cuda::check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "creating a stream"));
     for (Piece& p : pieces_) {
@@ -70,6 +74,8 @@ class Ring {
         std::memcpy(to + i / grains * bytes + at, from + i / grains * from_stride + at, static_cast<size_t>(n));
       }
     });
+    if (gives_back_)
+      for (int64_t i = 0; i < count; ++i) give_back_pages({from + i * from_stride, static_cast<size_t>(bytes)});
   }
   // Calls fn(begin, end) for ranges of `rows` rows, on all threads.
   template <class Fn>
@@ -85,6 +91,7 @@ class Ring {
     Memory host, device;
     cudaEvent_t done = nullptr;
   };
+  const bool gives_back_;
   ThreadPool pool_;
   Piece pieces_[kPieces];
   size_t next_ = 0;
@@ -257,7 +264,8 @@ class Loaded final : public CudaWeights {
   int64_t bytes() const override { return bytes_; }
 
   Status place(const Decoder& mapped, const MtpBlock* block, int threads) {
-    Ring ring(threads);
+    QUIRE_TRY(const cuda::DeviceLimits limits, cuda::device_limits());
+    Ring ring(threads, limits.integrated);
     QUIRE_CHECKED(ring.create());
     Placer placer(ring, memory_);
     decoder_ = mapped.placed(placer);
@@ -283,7 +291,8 @@ class PlacedTower final : public CudaTower {
   int64_t bytes() const override { return bytes_; }
 
   Status place(const VisionTower& mapped, int threads) {
-    Ring ring(threads);
+    QUIRE_TRY(const cuda::DeviceLimits limits, cuda::device_limits());
+    Ring ring(threads, limits.integrated);
     QUIRE_CHECKED(ring.create());
     Placer placer(ring, memory_);
     tower_ = mapped.placed(placer);

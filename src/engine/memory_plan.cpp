@@ -26,13 +26,14 @@ int64_t share_of_caches(int64_t memory) {
 // For steps and caches; negative where a GPU has not even the weights' room.
 int64_t has_memory(const EnginePlan& o, const EngineMemory& memory) {
   const GpuMemory& m = memory.gpu;
-  if (o.device == Device::kCuda)
-    return static_cast<int64_t>(static_cast<double>(m.total) * o.gpu_memory_utilization) - m.used;
+  if (o.device == Device::kCuda) return m.bound(o.gpu_memory_utilization) - m.used;
   return std::max<int64_t>(0, share_of_caches(memory.host) - o.swap_bytes - o.prefix_host_bytes);
 }
 
 // What a CPU's sequences are swapped out to, and the second tier of its prefix cache, is the memory of its caches.
+// Where the GPU shares the host's memory there is no second one: its pools are larger instead.
 void bound_host_tiers(EnginePlan& o, const EngineMemory& memory) {
+  if (o.device == Device::kCuda && memory.gpu.shared_with_host()) o.swap_bytes = o.prefix_host_bytes = 0;
   if (o.device != Device::kCpu) return;
   o.swap_bytes = std::min(o.swap_bytes, share_of_caches(memory.host) / 8);
   o.prefix_host_bytes = o.prefix_cache ? std::min(o.prefix_host_bytes, share_of_caches(memory.host) / 4) : 0;
@@ -270,13 +271,16 @@ class MemoryPlanner {
       most = " where nothing is left";
     else if (left > others && cost_.kv_block() > 0)
       most = fmt::format(" (at most {} tokens fit)", (left - others) / cost_.kv_block() * kBlockTokens);
+    const bool reserved = m.bound(o_.gpu_memory_utilization) == m.total - m.reserve && m.shared_with_host();
     return capacity_error(
-        "{} does not fit the GPU: of {:.1f} GiB, {:.0f}% may be used, {:.1f} GiB are in use (weights {:.1f}), and "
-        "one sequence beside a KV cache of {} tokens needs {:.1f} GiB{}; use a {}, a smaller model, or a higher "
-        "--gpu-memory-utilization",
-        model_.name.empty() ? "the model" : model_.name, in_gib(m.total), o_.gpu_memory_utilization * 100,
-        in_gib(m.used), in_gib(m.weights), tokens, in_gib(least_caches() + steps), most,
-        pool_given ? "smaller --kv-tokens" : "shorter --context");
+        "{} does not fit the GPU: of {:.1f} GiB{}, {:.0f}% may be used, {:.1f} GiB are in use (weights {:.1f}), and "
+        "one sequence beside a KV cache of {} tokens needs {:.1f} GiB{}; use a {}{}",
+        model_.name.empty() ? "the model" : model_.name, in_gib(m.total),
+        m.shared_with_host() ? " that it shares with the machine" : "",
+        100.0 * static_cast<double>(m.bound(o_.gpu_memory_utilization)) / static_cast<double>(m.total), in_gib(m.used),
+        in_gib(m.weights), tokens, in_gib(least_caches() + steps), most,
+        pool_given ? "smaller --kv-tokens" : "shorter --context",
+        reserved ? " or a smaller model" : ", a smaller model, or a higher --gpu-memory-utilization");
   }
 
   EnginePlan o_;
@@ -289,6 +293,14 @@ class MemoryPlanner {
 };
 
 }  // namespace
+
+Status check_room_for_weights(const GpuMemory& m, int64_t weights) {
+  if (!m.shared_with_host() || weights <= m.total - m.reserve - m.used) return {};
+  return capacity_error(
+      "weights of {:.1f} GiB do not fit the memory that this GPU shares with the machine: of {:.1f} GiB, {:.1f} are "
+      "available and {:.1f} stay free for the system; end what else takes memory, or use a smaller model",
+      in_gib(weights), in_gib(m.total), in_gib(m.total - m.used), in_gib(m.reserve));
+}
 
 Result<EnginePlan> plan_memory(EnginePlan o, const ModelConfig& c, const EngineMemory& memory) {
   QUIRE_TRY(const StepCost cost, step_cost(o, c));

@@ -1,6 +1,7 @@
 // What an engine does: options with everything chosen that they leave open.
 #pragma once
 
+#include <algorithm>
 #include <functional>
 
 #include "engine/options.h"
@@ -61,7 +62,28 @@ struct GpuMemory {
   int64_t total = 0;
   int64_t used = 0;     // by anybody, the weights among it
   int64_t weights = 0;  // the model's, placed already
+  // What stays free of a memory that the machine and the GPU share: taking the last of it takes the machine down.
+  // 0: the GPU has its own.
+  int64_t reserve = 0;
+
+  bool shared_with_host() const { return reserve > 0; }
+  // What may be used of it, by anybody.
+  int64_t bound(double utilization) const {
+    return std::min(static_cast<int64_t>(static_cast<double>(total) * utilization), total - reserve);
+  }
 };
+// Of an integrated GPU, where Linux says that so many bytes of the machine's memory are available (core/memory.h): what
+// CUDA calls free there leaves out the page cache, which gives way to whoever needs memory.
+constexpr GpuMemory memory_shared_with_host(int64_t total, int64_t available, int64_t weights) {
+  // 8 GiB or a tenth, and of a small machine a quarter.
+  const int64_t reserve = std::max(total / 10, std::min(int64_t{8} << 30, total / 4));
+  return {
+      .total = total, .used = total - std::clamp<int64_t>(available, 0, total), .weights = weights, .reserve = reserve};
+}
+// Whether weights of so many bytes may be brought into a memory that the machine shares, before any of them is: there
+// no allocation fails in time. Fault::kCapacity, with numbers. A GPU with its own memory says so itself.
+Status check_room_for_weights(const GpuMemory& memory, int64_t weights);
+
 // What an engine can have.
 struct EngineMemory {
   int64_t host = INT64_MAX;  // of an engine on the CPU: beside the model's file

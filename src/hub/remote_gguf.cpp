@@ -1,6 +1,7 @@
 #include "hub/remote_gguf.h"
 
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstring>
@@ -24,10 +25,10 @@ struct Memory {
   }
   // What was fetched beyond a header is weights: they read as zero like all others.
   void forget_from(uint64_t begin) const {
-    constexpr uint64_t kPage = 4096;
-    const uint64_t page = std::min<uint64_t>((begin + kPage - 1) / kPage * kPage, bytes);
-    std::memset(base + begin, 0, page - begin);
-    if (page < bytes) madvise(base + page, bytes - page, MADV_DONTNEED);
+    const auto page_size = static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
+    const uint64_t end = std::min<uint64_t>((begin + page_size - 1) / page_size * page_size, bytes);
+    std::memset(base + begin, 0, end - begin);
+    if (end < bytes) madvise(base + end, bytes - end, MADV_DONTNEED);
   }
   Status reserve(uint64_t size) {
     void* const at =

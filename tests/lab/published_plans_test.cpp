@@ -110,6 +110,53 @@ TEST(PublishedPlans, StartOnEveryCardWithRoom) {
   EXPECT_EQ(shorter, 2) << "8b-vl with keys in bf16 on 80 GB, with and without drafts";
 }
 
+// A DGX Spark: 119.7 GiB for both, of which Linux says that 114 are available where nothing else runs, while CUDA calls
+// 40 free because the model's file is in the page cache. Contexts of 32768 tokens.
+TEST(PublishedPlans, FitAMemoryThatTheGpuSharesWithTheMachine) {
+  constexpr int64_t kTotal = 119 * kGib + kGib * 7 / 10, kAvailable = 114 * kGib;
+  const auto plan = [&](const char* preset, const char* ffn_type, int64_t available) -> Result<EnginePlan> {
+    const auto model = load_synth_model({.preset = preset, .type = "q8_0", .ffn_type = ffn_type}, SynthPages::kShared);
+    if (!model.ok()) return model.error();
+    const int64_t weights = (*model)->file.tensor_bytes();
+    QUIRE_CHECKED(check_room_for_weights(memory_shared_with_host(kTotal, available, 0), weights));
+    EngineOptions asked = serving(Device::kCuda, false, KvCacheType::kAuto);
+    asked.context = 32768;
+    asked.swap_bytes = asked.prefix_host_bytes = 4 * kGib;
+    const EngineMemory has{.gpu = memory_shared_with_host(kTotal, available - weights, weights)};
+    QUIRE_TRY(EnginePlan o, resolve(asked, (*model)->model->config(), has));
+    QUIRE_TRY(const MemoryShares s, memory_shares(o, (*model)->model->config(), has));
+    EXPECT_EQ(o.swap_bytes + o.prefix_host_bytes, 0) << preset << ": there is no second memory";
+    EXPECT_LE(has.gpu.used + s.steps + s.states + s.saved_states + s.kv, kTotal - kTotal / 10) << preset;
+    EXPECT_EQ(o.max_batch_tokens, 2048) << preset;
+    return o;
+  };
+  for (const auto& [preset, type, least] :
+       {std::tuple{"35b-a3b", "nvfp4", 256}, {"122b-a10b", "nvfp4", 32}, {"gpt-oss-120b", "mxfp4", 64}}) {
+    const auto o = plan(preset, type, kAvailable);
+    ASSERT_TRUE(o.ok()) << preset << ": " << o.error().message;
+    EXPECT_EQ(o->context, 32768) << preset;
+    EXPECT_GE(o->max_sequences, least) << preset;
+    EXPECT_GE(o->kv_tokens, 4 * 32768) << preset;
+  }
+  const auto refused = plan("122b-a10b", "nvfp4", 70 * kGib);
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.error().fault, Fault::kCapacity);
+  EXPECT_THAT(refused.error().message, ::testing::HasSubstr("stay free for the system")) << refused.error().message;
+}
+
+// What stays free is a tenth, 8 GiB of smaller machines, and a quarter of the smallest.
+TEST(SharedMemory, KeepsSomeFree) {
+  const auto reserve = [](int64_t gib) { return memory_shared_with_host(gib * kGib, gib * kGib, 0).reserve; };
+  EXPECT_EQ(reserve(480), 48 * kGib);
+  EXPECT_EQ(reserve(64), 8 * kGib);
+  EXPECT_EQ(reserve(8), 2 * kGib);
+  const GpuMemory m = memory_shared_with_host(100 * kGib, 30 * kGib, 0);
+  EXPECT_EQ(m.used, 70 * kGib);
+  EXPECT_EQ(m.bound(1.0), 90 * kGib);
+  EXPECT_EQ(m.bound(0.5), 50 * kGib);
+  EXPECT_EQ(memory_shared_with_host(kGib, INT64_MAX, 0).used, 0) << "where Linux does not say";
+}
+
 // The same of machines without a GPU: caches and steps stay within what the weights leave.
 TEST(PublishedPlans, StayWithinAMachine) {
   for (const Published& m : published())

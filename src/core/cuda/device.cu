@@ -33,6 +33,9 @@ Result<DeviceLimits> look_up(int device) {
   QUIRE_CHECKED(read(&d.shared_bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin));
   QUIRE_CHECKED(read(&d.major, cudaDevAttrComputeCapabilityMajor));
   QUIRE_CHECKED(read(&d.minor, cudaDevAttrComputeCapabilityMinor));
+  int integrated = 0;
+  QUIRE_CHECKED(read(&integrated, cudaDevAttrIntegrated));
+  d.integrated = integrated != 0;
   if (d.major < kOldestMajor)
     return request_error("a GPU of compute capability {}.{}: kernels are for {}.0 and newer", d.major, d.minor,
                          kOldestMajor);

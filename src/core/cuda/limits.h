@@ -9,6 +9,7 @@ struct DeviceLimits {
   int multiprocessors = 0;
   int shared_bytes = 0;      // of one block, after cudaFuncSetAttribute
   int major = 0, minor = 0;  // compute capability
+  bool integrated = false;   // its memory is the machine's
   // A program holds code for several architectures, and PTX that a driver compiles for newer ones: which of them it
   // chose decides what kernels can do, not the device. core/cuda/target.cuh says the same to device code.
   bool dependent_launch = false;  // code for sm_90 and newer: kernels can wait for those before them by themselves
