@@ -1,11 +1,14 @@
 # One static library per folder of src/. Files are found by name, and the name says how they are built:
-#   *_avx2.cpp, *_avxvnni.cpp, *_avx512.cpp, *_amx.cpp   kernels, compiled for that instruction set, called behind a CPU check
+#   *_avxvnni.cpp, *_avx512.cpp, *_amx.cpp  kernels of x86-64, compiled for that instruction set, called behind a CPU check
+#   *_dotprod.cpp, *_i8mm.cpp             the same of ARM
+#   *_x86.cpp, *_arm.cpp                  what else one kind of CPU has
+#   *_avx2.cpp                            kernels in AVX2's intrinsics, which core/m256.h has for ARM as well
 #   test.cpp (under src/ops)              conformance cases, part of the library: `quire test-ops` runs them
 #   bench.cpp (under src/ops)             operator benchmarks, built as programs under bench/
 #   *.cu.in, instances.cmake              CUDA sources that are made of templates: QuireInstances.cmake
 #   main.cpp, cpu_check.cpp               compiled for plain x86-64, so that an old CPU gets a message, not SIGILL; a
 #                                         layer's main.cpp is that of a program, and no part of the library
-# Everything else is compiled for x86-64-v3 (AVX2, FMA, F16C): the oldest CPU that Quire supports.
+# Everything else is compiled for the oldest CPU that Quire supports: x86-64-v3 (AVX2, FMA, F16C), Armv8.0-A.
 # Layers that compute nothing (OPTIMISE 1), but for files that do (BUT, a regular expression), are compiled with -O1:
 # what -O3 takes longer to compile them is never won back.
 # Most files are compiled several at a time: QuireBatch.cmake.
@@ -25,6 +28,16 @@ if(CCACHE)
   set(CMAKE_CUDA_COMPILER_LAUNCHER ${CCACHE})
 endif()
 
+if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(aarch64|arm64)$")
+  set(QUIRE_ON_ARM ON)
+  set(QUIRE_ISA_BASE -march=armv8-a)
+  set(QUIRE_OTHER_CPUS "_(avxvnni|avx512|amx|x86)\\.cpp$")
+else()
+  set(QUIRE_ON_ARM OFF)
+  set(QUIRE_ISA_BASE -march=x86-64-v3)
+  set(QUIRE_OTHER_CPUS "_(dotprod|i8mm|arm)\\.cpp$")
+endif()
+
 add_library(quire_flags INTERFACE)
 set(QUIRE_CXX_FLAGS -Wall -Wextra -Wshadow -Wpointer-arith -Werror -Wno-missing-field-initializers
                     -ffp-contract=off -fno-math-errno)
@@ -36,7 +49,7 @@ target_compile_options(quire_flags INTERFACE "$<$<COMPILE_LANGUAGE:C,CXX>:${QUIR
 if(QUIRE_CUDA)
   # Kernels use intrinsics for what must not be contracted; --fmad stays on.
   target_compile_options(quire_flags INTERFACE
-    "$<$<COMPILE_LANGUAGE:CUDA>:--Werror=all-warnings;-diag-suppress=2810,20208;--expt-relaxed-constexpr;-Xcompiler=-Wall;-Xcompiler=-Wextra;-Xcompiler=-Wno-missing-field-initializers;-Xcompiler=-march=x86-64-v3>")
+    "$<$<COMPILE_LANGUAGE:CUDA>:--Werror=all-warnings;-diag-suppress=2810,20208;--expt-relaxed-constexpr;-Xcompiler=-Wall;-Xcompiler=-Wextra;-Xcompiler=-Wno-missing-field-initializers;-Xcompiler=${QUIRE_ISA_BASE}>")
   # fmt 9 takes nvcc for a compiler without constexpr functions, and then fails in its own.
   target_compile_definitions(quire_flags INTERFACE "$<$<COMPILE_LANGUAGE:CUDA>:FMT_USE_CONSTEXPR=1>")
   # C++ files include nothing of CUDA: they are compiled with the flags of the other presets, and ccache has them.
@@ -62,13 +75,15 @@ if(QUIRE_FUZZ)
   target_compile_options(quire_flags INTERFACE -fsanitize=fuzzer-no-link)
 endif()
 
-set(QUIRE_ISA_BASE -march=x86-64-v3)
 set(QUIRE_ISA_AVXVNNI ${QUIRE_ISA_BASE} -mavxvnni)
 set(QUIRE_ISA_AVX512 -march=x86-64-v4 -mavx512bf16 -mavx512vbmi -mavx512vbmi2 -mavx512vnni -mprefer-vector-width=512)
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   list(APPEND QUIRE_ISA_AVX512 -Wno-maybe-uninitialized -Wno-uninitialized)  # GCC 12 reports its own intrinsics (PR105593)
 endif()
 set(QUIRE_ISA_AMX ${QUIRE_ISA_AVX512} -mavx512fp16 -mamx-tile -mamx-bf16 -mamx-int8)
+
+set(QUIRE_ISA_DOTPROD -march=armv8.2-a+dotprod)
+set(QUIRE_ISA_I8MM -march=armv8.2-a+dotprod+i8mm)
 
 function(quire_set_isa)
   foreach(file ${ARGN})
@@ -78,6 +93,10 @@ function(quire_set_isa)
       set_source_files_properties(${file} PROPERTIES COMPILE_OPTIONS "${QUIRE_ISA_AVXVNNI}")
     elseif(file MATCHES "_avx512\\.cpp$")
       set_source_files_properties(${file} PROPERTIES COMPILE_OPTIONS "${QUIRE_ISA_AVX512}")
+    elseif(file MATCHES "_dotprod\\.cpp$")
+      set_source_files_properties(${file} PROPERTIES COMPILE_OPTIONS "${QUIRE_ISA_DOTPROD}")
+    elseif(file MATCHES "_i8mm\\.cpp$")
+      set_source_files_properties(${file} PROPERTIES COMPILE_OPTIONS "${QUIRE_ISA_I8MM}")
     elseif(NOT file MATCHES "/(main|cpu_check)\\.cpp$")
       set_source_files_properties(${file} PROPERTIES COMPILE_OPTIONS "${QUIRE_ISA_BASE}")
     endif()
@@ -88,6 +107,7 @@ function(quire_layer name)
   cmake_parse_arguments(ARG "ALONE" "OPTIMISE;BUT" "DEPS" ${ARGN})
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/${name}/*.cpp)
   list(FILTER sources EXCLUDE REGEX "/ops/[^/]+/bench\\.cpp$|/src/[^/]+/main\\.cpp$")
+  list(FILTER sources EXCLUDE REGEX "${QUIRE_OTHER_CPUS}")
   if(QUIRE_CUDA)
     file(GLOB_RECURSE cuda_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/${name}/*.cu)
     quire_cuda_instances(${name} cuda_sources)
@@ -285,7 +305,7 @@ endfunction()
 
 # Operator benchmarks: src/ops/<op>/bench.cpp -> bench_<op>, against Google Benchmark.
 function(quire_benches)
-  if(NOT BUILD_TESTING)
+  if(NOT BUILD_TESTING OR CMAKE_CROSSCOMPILING)  # an emulator's timings say nothing
     return()
   endif()
   find_package(benchmark REQUIRED)

@@ -12,14 +12,24 @@ build() {
   cmake --build --preset "$1" --target "${@:2}"
 }
 
+# Runs the commands beside each other, each a line: they wait a lot. Fails if one of them does.
+side_by_side() {
+  local each=() one
+  for one in "$@"; do
+    bash -c "$one" &
+    each+=($!)
+  done
+  for one in "${each[@]}"; do wait "$one"; done
+}
+
 asan() {
   build asan test_{core,gguf,tokenizer,constraint,convert,jinja,image,cache,ops,conformance,engine,fuzz}
   # Without those that run the program: the server and the commands take as long to compile as all the rest.
   GTEST_FILTER='-ConvertCommand*:SchemaTable*' \
     ctest --test-dir build/asan --output-on-failure -j2 -R '^(core|gguf|tokenizer|constraint|convert|jinja|image|cache|ops|fuzz)$'
-  build/asan/test_conformance --gtest_brief=1 --gtest_filter='*.PassesOneCase*'
-  # What owns and gives back; the texts of whole models run long through the same code.
-  build/asan/test_engine --gtest_brief=1 --gtest_filter='EngineTest*:Checkpoints*:Depth*:Constraints*:*/Windows.*:*Speculation.Drafts*tiny_qwen35moe'
+  # Of the engine what owns and gives back; the texts of whole models run long through the same code.
+  side_by_side "build/asan/test_conformance --gtest_brief=1 --gtest_filter='*.PassesOneCase*'" \
+    "build/asan/test_engine --gtest_brief=1 --gtest_filter='EngineTest*:Checkpoints*:Depth*:Constraints*:*/Windows.*:*Speculation.Drafts*tiny_qwen35moe'"
 }
 
 tsan() {
@@ -27,20 +37,16 @@ tsan() {
   build/tsan/test_core --gtest_brief=1 --gtest_filter='ThreadPool*:Signal*'
   build/tsan/test_jinja --gtest_brief=1
   build/tsan/test_constraint --gtest_brief=1 --gtest_filter='*Cache*'
-  build/tsan/test_conformance --gtest_brief=1 --gtest_filter='*.PassesOneCase*'
-  build/tsan/test_engine --gtest_brief=1 --gtest_filter='EngineTest*:Depth*:Constraints*:*Speculation.Drafts*tiny_qwen35'
+  side_by_side "build/tsan/test_conformance --gtest_brief=1 --gtest_filter='*.PassesOneCase*'" \
+    "build/tsan/test_engine --gtest_brief=1 --gtest_filter='EngineTest*:Depth*:Constraints*:*Speculation.Drafts*tiny_qwen35'"
 }
 
 # The tests that tests/server/sanitized.cmake names, but for one that compares many texts. Half of them at a time: they
 # wait a lot.
 server() {
   build "$1" test_server
-  local each=() shard one
-  for shard in 0 1; do
-    GTEST_TOTAL_SHARDS=2 GTEST_SHARD_INDEX=$shard \
-      "build/$1/test_server" --gtest_brief=1 --gtest_filter='-Embeddings.ManyInputs*' & each+=($!)
-  done
-  for one in "${each[@]}"; do wait "$one"; done
+  local half="GTEST_TOTAL_SHARDS=2 build/$1/test_server --gtest_brief=1 --gtest_filter='-Embeddings.ManyInputs*'"
+  side_by_side "GTEST_SHARD_INDEX=0 $half" "GTEST_SHARD_INDEX=1 $half"
 }
 
 [ $# -gt 0 ] || set -- asan tsan server-asan server-tsan

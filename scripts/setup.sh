@@ -4,9 +4,10 @@
 #   scripts/setup.sh            compiler, libraries, test and formatting tools
 #   scripts/setup.sh --fuzz     also clang and its sanitizer runtime, for the preset `fuzz`
 #   scripts/setup.sh --browser  also Chromium, for the test of the page that the server has
-#   scripts/setup.sh --aarch64  also a compiler for ARM and an emulator, for the test of what is there for ARM
+#   scripts/setup.sh --aarch64  also a compiler and libraries for 64-bit ARM and an emulator, for the preset `aarch64`
 set -euo pipefail
 
+aarch64=0
 packages=(
   g++ cmake ninja-build ccache pkg-config
   nlohmann-json3-dev libcli11-dev libspdlog-dev libfmt-dev libutf8proc-dev libpcre2-dev libedit-dev # the program
@@ -21,13 +22,21 @@ for argument in "$@"; do
   case "$argument" in
     --fuzz) packages+=(clang libclang-rt-14-dev) ;;
     --browser) packages+=(chromium fonts-dejavu-core) ;;
-    --aarch64) packages+=(g++-aarch64-linux-gnu qemu-user-static googletest) ;;
+    --aarch64) aarch64=1 ;;
     *)
       echo "setup: unknown argument '$argument'; there are --fuzz, --browser and --aarch64" >&2
       exit 2
       ;;
   esac
 done
+
+# On such a machine itself nothing is missing. Elsewhere Debian's packages for it lie beside the machine's own.
+if [ "$aarch64" -eq 1 ] && [ "$(uname -m)" != aarch64 ]; then
+  packages+=(g++-aarch64-linux-gnu qemu-user-static googletest)
+  for library in utf8proc pcre2 edit boost ssl fmt spdlog png jpeg62-turbo webp gif gtest gmock; do
+    packages+=("lib$library-dev:arm64")
+  done
+fi
 
 if ! command -v apt-get >/dev/null || ! command -v dpkg-query >/dev/null; then
   echo "setup: this is no Debian system (no apt-get). Install what these Debian 12 packages hold, then build:" >&2
@@ -36,9 +45,12 @@ if ! command -v apt-get >/dev/null || ! command -v dpkg-query >/dev/null; then
 fi
 
 missing=()
+own=$(dpkg --print-architecture)
 for package in "${packages[@]}"; do
-  status=$(dpkg-query -W -f='${db:Status-Status}' "$package" 2>/dev/null) || status=absent
-  [ "$status" = installed ] || missing+=("$package")
+  wanted=$own
+  [ "$package" = "${package%:*}" ] || wanted=${package#*:}
+  dpkg-query -W -f='${Architecture} ${db:Status-Status}\n' "$package" 2>/dev/null |
+    grep -qxE "(all|$wanted) installed" || missing+=("$package")
 done
 
 install_packages() {
@@ -54,6 +66,9 @@ install_packages() {
   apt() { "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -q "$@" 2>&1 </dev/null; }
   install_missing() { apt install -y --no-install-recommends "${missing[@]}"; }
 
+  if [[ ${missing[*]} == *:arm64* ]] && ! dpkg --print-foreign-architectures | grep -qx arm64; then
+    "${as_root[@]}" dpkg --add-architecture arm64
+  fi
   # Fresh package lists are fetched only when installing with those at hand fails: none yet, or too old.
   echo "setup: installing ${missing[*]}"
   if ! output=$(install_missing); then

@@ -3,7 +3,8 @@
 
     tools/exact_under_load.py build/release/quire models/demo-moe-nvfp4.gguf [--seeds 20] [-- --device cuda]
 
-What stands behind -- goes to `quire serve`. For each seed the clients' requests are first sent one at a time to a
+What stands behind -- goes to `quire serve`. A program may be a command with arguments in one string; with --alone
+another one gives the answers to compare with, as a CPU of the same bits: "build/release/quire --cpu avx2". For each seed the clients' requests are first sent one at a time to a
 server that drafts nothing and keeps no prefixes, and then all at once to the servers of SETTINGS; every answer has to
 be the same, byte for byte: text, reasoning, log-probabilities, why it ended. Prints a line for each setting, with what
 its server's metrics say of drafts, prefixes and preemptions, and ends with 1 where an answer differed.
@@ -15,6 +16,7 @@ import http.client
 import json
 import random
 import re
+import shlex
 import subprocess
 import sys
 import threading
@@ -81,7 +83,7 @@ class Server:
             sys.exit(f"exact_under_load: the server ended with {self.process.returncode}")
 
 
-def make_requests(rng, clients):
+def make_requests(rng, clients, grammars):
     """Prompts that share beginnings, and every field that changes how tokens are drawn."""
     families = [[rng.randint(30, 3000) for _ in range(320)] for _ in range(3)]
     rules = " ".join(f"Rule {i} of {rng.randint(0, 9)}: be kind." for i in range(30))
@@ -93,7 +95,7 @@ def make_requests(rng, clients):
                      "presence_penalty": 0.4, "n": 2, "stop": ["e", " the"], "stream": True, "min_tokens": 5,
                      "logit_bias": {"262": 3, "265": -4}, "bad_words": [" the", "a"], "speculative": False}
         body |= {k: v for k, v in sometimes.items() if rng.random() < 0.15}
-        if rng.random() < 0.2:
+        if rng.random() < 0.2 and grammars:
             body |= rng.choice(FORMS)
         if rng.random() < 0.3:
             path = "/v1/chat/completions"
@@ -146,19 +148,24 @@ def main():
     p.add_argument("model")
     p.add_argument("--seeds", type=int, default=3)
     p.add_argument("--clients", type=int, default=64)
+    p.add_argument("--alone", metavar="PROGRAM", help="has the requests one at a time; by default the program itself")
+    p.add_argument("--without-grammars", action="store_true", help="an emulator cannot start the process that compiles them")
+    p.add_argument("--setting", action="append", choices=SETTINGS, help="this one; by default all")
     end = sys.argv.index("--") if "--" in sys.argv else len(sys.argv)
     o = p.parse_args(sys.argv[1:end])
-    command = [o.program, "serve", "-m", o.model, "--port", "0", "-c", str(CONTEXT), "-np", "32", "--max-queue", "1000",
-               "--no-access-log", "--no-ui", *sys.argv[end + 1:]]
-    rounds = [make_requests(random.Random(seed), o.clients) for seed in range(o.seeds)]
-    plain = Server(command + PLAIN)
+    serve = ["serve", "-m", o.model, "--port", "0", "-c", str(CONTEXT), "-np", "32", "--max-queue", "1000",
+             "--no-access-log", "--no-ui", *sys.argv[end + 1:]]
+    command = shlex.split(o.program) + serve
+    rounds = [make_requests(random.Random(seed), o.clients, not o.without_grammars) for seed in range(o.seeds)]
+    plain = Server(shlex.split(o.alone or o.program) + serve + PLAIN)
     alone = [[None if leaves else ask(plain, path, body) for path, body, leaves in requests] for requests in rounds]
     plain.stop()
     refused = [a for answers in alone for a in answers if a and a.startswith("status")]
     answers, differing = sum(a is not None for answers in alone for a in answers), 0
     print(f"{answers} answers of {o.seeds} seeds, one at a time; {len(refused)} refused", *sorted(set(refused)), sep="\n  ",
           flush=True)
-    for name, flags in SETTINGS.items():
+    for name in o.setting or SETTINGS:
+        flags = SETTINGS[name]
         server = Server(command + flags)
         wrong = 0
         for requests, want in zip(rounds, alone):

@@ -1,67 +1,61 @@
 #include "core/cpu.h"
 
-#include <cpuid.h>
 #include <sched.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 #include <algorithm>
+#include <fstream>
+#include <vector>
 
 #include "core/cgroup.h"
+#include "core/cpu_capacity.h"
+#include "core/cpu_detect.h"
 
 namespace quire {
 namespace {
 
-constexpr int kArchReqXcompPerm = 0x1023;  // asm/prctl.h
-constexpr int kXfeatureXtiledata = 18;
-
-CpuFeatures detect() {
-  CpuFeatures f;
-  // The compiler's check covers the operating system's side (saved ymm and zmm state) too.
-  f.avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
-  f.avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-             __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
-             __builtin_cpu_supports("avx512cd") && __builtin_cpu_supports("avx512vbmi") &&
-             __builtin_cpu_supports("avx512vbmi2") && __builtin_cpu_supports("avx512vnni");
-  unsigned a = 0, b = 0, c = 0, d = 0;
-  if (!__get_cpuid_count(7, 0, &a, &b, &c, &d)) return f;
-  const bool amx_tile = d & (1u << 24), amx_bf16 = d & (1u << 22);
-  f.avx512_fp16 = f.avx512 && (d & (1u << 23));
-  if (__get_cpuid_count(7, 1, &a, &b, &c, &d)) {
-    f.avx_vnni = f.avx2 && (a & (1u << 4));
-    f.avx512_bf16 = f.avx512 && (a & (1u << 5));
-  }
-  if (f.avx512_bf16 && f.avx512_fp16 && amx_tile && amx_bf16)
-    f.amx_bf16 = syscall(SYS_arch_prctl, kArchReqXcompPerm, kXfeatureXtiledata) == 0;
-  return f;
-}
-
-constexpr CpuLevel kLevels[] = {CpuLevel::kAvx2, CpuLevel::kAvxVnni, CpuLevel::kAvx512, CpuLevel::kAvx512Bf16,
-                                CpuLevel::kAmx};
-
-CpuFeatures& shown_features() {
-  static CpuFeatures f = detect();
-  return f;
-}
-
-CpuFeatures without_what_is_above(CpuLevel level, CpuFeatures f) {
-  if (level < CpuLevel::kAvxVnni) f.avx_vnni = false;
-  if (level < CpuLevel::kAvx512) f.avx512 = false;
-  if (level < CpuLevel::kAvx512Bf16) f.avx512_bf16 = false;
-  if (level < CpuLevel::kAmx) f.avx512_fp16 = f.amx_bf16 = false;
-  return f;
-}
+struct NamedLevel {
+  CpuLevel level;
+  std::string_view name;
+  bool CpuFeatures::*there;
+};
+constexpr NamedLevel kLevels[] = {{CpuLevel::kBase, kBaseLevel, &CpuFeatures::base},
+                                  {CpuLevel::kAvxVnni, "avx_vnni", &CpuFeatures::avx_vnni},
+                                  {CpuLevel::kAvx512, "avx512", &CpuFeatures::avx512},
+                                  {CpuLevel::kAvx512Bf16, "avx512_bf16", &CpuFeatures::avx512_bf16},
+                                  {CpuLevel::kAmx, "amx", &CpuFeatures::amx_bf16},
+                                  {CpuLevel::kDotProd, "dotprod", &CpuFeatures::dotprod},
+                                  {CpuLevel::kI8mm, "i8mm", &CpuFeatures::i8mm}};
 
 struct NamedFeature {
   std::string_view name;
   bool CpuFeatures::*there;
+  CpuLevel level;  // the first that has it
 };
-constexpr NamedFeature kFeatures[] = {{"avx2", &CpuFeatures::avx2},
-                                      {"avx_vnni", &CpuFeatures::avx_vnni},
-                                      {"avx512", &CpuFeatures::avx512},
-                                      {"avx512_bf16", &CpuFeatures::avx512_bf16},
-                                      {"avx512_fp16", &CpuFeatures::avx512_fp16},
-                                      {"amx_bf16", &CpuFeatures::amx_bf16}};
+constexpr NamedFeature kFeatures[] = {{kBaseLevel, &CpuFeatures::base, CpuLevel::kBase},
+                                      {"avx_vnni", &CpuFeatures::avx_vnni, CpuLevel::kAvxVnni},
+                                      {"avx512", &CpuFeatures::avx512, CpuLevel::kAvx512},
+                                      {"avx512_bf16", &CpuFeatures::avx512_bf16, CpuLevel::kAvx512Bf16},
+                                      {"avx512_fp16", &CpuFeatures::avx512_fp16, CpuLevel::kAmx},
+                                      {"amx_bf16", &CpuFeatures::amx_bf16, CpuLevel::kAmx},
+                                      {"dotprod", &CpuFeatures::dotprod, CpuLevel::kDotProd},
+                                      {"i8mm", &CpuFeatures::i8mm, CpuLevel::kI8mm}};
+
+CpuFeatures& shown_features() {
+  static CpuFeatures f = detect_cpu_features();
+  return f;
+}
+
+CpuFeatures without_what_is_above(CpuLevel level, CpuFeatures f) {
+  for (const NamedFeature& k : kFeatures)
+    if (k.level > level) f.*k.there = false;
+  return f;
+}
+
+int capacity_of(int cpu) {
+  int capacity = 0;
+  std::ifstream(fmt::format("/sys/devices/system/cpu/cpu{}/cpu_capacity", cpu)) >> capacity;
+  return capacity;
+}
 
 // "avx2+avx512": those and no others.
 Status limit_to_features(std::string_view names) {
@@ -76,7 +70,7 @@ Status limit_to_features(std::string_view names) {
     only.*f->there = true;
     rest.remove_prefix(std::min(end + 1, rest.size()));
   }
-  if (!only.avx2) return request_error("this CPU cannot run as '{}': all kernels need avx2", names);
+  if (!only.base) return request_error("this CPU cannot run as '{}': all kernels need {}", names, kBaseLevel);
   shown_features() = only;
   return {};
 }
@@ -84,35 +78,11 @@ Status limit_to_features(std::string_view names) {
 }  // namespace
 
 std::string_view cpu_level_name(CpuLevel level) {
-  switch (level) {
-    case CpuLevel::kAvx2:
-      return "avx2";
-    case CpuLevel::kAvxVnni:
-      return "avx_vnni";
-    case CpuLevel::kAvx512:
-      return "avx512";
-    case CpuLevel::kAvx512Bf16:
-      return "avx512_bf16";
-    case CpuLevel::kAmx:
-      return "amx";
-  }
-  return "unknown";
+  return kLevels[static_cast<int>(level)].name;
 }
 
 bool reaches(const CpuFeatures& f, CpuLevel level) {
-  switch (level) {
-    case CpuLevel::kAvx2:
-      return f.avx2;
-    case CpuLevel::kAvxVnni:
-      return f.avx_vnni;
-    case CpuLevel::kAvx512:
-      return f.avx512;
-    case CpuLevel::kAvx512Bf16:
-      return f.avx512_bf16;
-    case CpuLevel::kAmx:
-      return f.amx_bf16;
-  }
-  return false;
+  return f.*kLevels[static_cast<int>(level)].there;
 }
 
 const CpuFeatures& cpu_features() {
@@ -122,13 +92,13 @@ const CpuFeatures& cpu_features() {
 Status limit_cpu(std::string_view level) {
   std::string there;
   if (level.find('+') != level.npos) return limit_to_features(level);
-  for (const CpuLevel l : kLevels) {
-    if (!reaches(cpu_features(), l)) continue;
-    if (cpu_level_name(l) == level) {
-      shown_features() = without_what_is_above(l, cpu_features());
+  for (const NamedLevel& l : kLevels) {
+    if (!(cpu_features().*l.there)) continue;
+    if (l.name == level) {
+      shown_features() = without_what_is_above(l.level, cpu_features());
       return {};
     }
-    there += fmt::format("{}{}", there.empty() ? "" : ", ", cpu_level_name(l));
+    there += fmt::format("{}{}", there.empty() ? "" : ", ", l.name);
   }
   return request_error("this CPU cannot run as '{}'; it can as {}", level, there);
 }
@@ -140,10 +110,21 @@ std::string describe(const CpuFeatures& f) {
   return s.empty() ? "none" : s;
 }
 
+int worth_a_thread(std::span<const int> capacities) {
+  const auto [least, most] = std::minmax_element(capacities.begin(), capacities.end());
+  if (capacities.empty() || *least <= 0) return static_cast<int>(capacities.size());
+  return static_cast<int>(std::count_if(capacities.begin(), capacities.end(), [&](int c) { return 2 * c >= *most; }));
+}
+
 int available_cpus() {
   cpu_set_t set;
   int cpus = 1;
-  if (sched_getaffinity(0, sizeof set, &set) == 0) cpus = std::max(cpus, CPU_COUNT(&set));
+  if (sched_getaffinity(0, sizeof set, &set) == 0) {
+    std::vector<int> capacities;
+    for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu)
+      if (CPU_ISSET(cpu, &set)) capacities.push_back(capacity_of(cpu));
+    cpus = std::max(cpus, worth_a_thread(capacities));
+  }
   // Rounded down: a thread more than the quota pays for is stopped in the middle of its work, and the others wait for
   // it.
   return static_cast<int>(std::clamp(group_cpu_quota(), 1.0, static_cast<double>(cpus)));

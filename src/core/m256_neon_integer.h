@@ -83,6 +83,7 @@ QUIRE_HALVES2(__m256i, _mm256_unpackhi_epi32, vzip2q_s32(a, b))
 QUIRE_HALVES2(__m256i, _mm256_unpacklo_epi64, of_s64(vzip1q_s64(s64_of(a), s64_of(b))))
 QUIRE_HALVES2(__m256i, _mm256_unpackhi_epi64, of_s64(vzip2q_s64(s64_of(a), s64_of(b))))
 QUIRE_HALVES2(__m256i, _mm256_packs_epi32, of_s16(vqmovn_high_s32(vqmovn_s32(a), b)))
+QUIRE_HALVES2(__m256i, _mm256_packs_epi16, of_s8(vqmovn_high_s16(vqmovn_s16(s16_of(a)), s16_of(b))))
 QUIRE_HALVES2(__m256i, _mm256_packus_epi32, of_u16(vqmovun_high_s32(vqmovun_s32(a), b)))
 // Products of 16 bits, two and two of them added.
 QUIRE_HALVES2(__m256i, _mm256_madd_epi16,

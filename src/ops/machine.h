@@ -34,7 +34,7 @@ struct Needs {
   constexpr Needs(GpuLevel level) : device(Device::kCuda), gpu(level) {}  // NOLINT(google-explicit-constructor)
 
   Device device = Device::kCpu;  // or kCuda; what is for a CPU runs on Device::kReference, too
-  CpuLevel cpu = CpuLevel::kAvx2;
+  CpuLevel cpu = CpuLevel::kBase;
   GpuLevel gpu = GpuLevel::kMma;
 };
 

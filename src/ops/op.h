@@ -61,7 +61,7 @@ struct Kernel {
   void (*launch)(const OpContext& ctx, const Args& a);
   // What a machine must have for `fits` to hold for any arguments: conformance fails for a kernel that the machine
   // reaches and no case does.
-  Needs needs = CpuLevel::kAvx2;
+  Needs needs = CpuLevel::kBase;
   // Of those that fit, the first that prefers the call runs; null: always. What it costs is weighed here.
   bool (*prefers)(const Machine& m, const Args& a) = nullptr;
   std::string_view takes = {};  // its limits in words, for the error about a call that nobody takes

@@ -14,7 +14,7 @@ class Suite;
 
 struct KernelInfo {
   std::string_view name;
-  Needs needs = CpuLevel::kAvx2;
+  Needs needs = CpuLevel::kBase;
 };
 
 // What Operator<Args> says, whatever its arguments are.

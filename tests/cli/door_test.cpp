@@ -43,7 +43,7 @@ TEST_F(Doors, LeadToTheOtherProgram) {
   expect_same("--log-level error bench --help");
   expect_same("--log-level loud bench");
   expect_same("perplexity " + path("none") + " -f " + path("none"));
-  expect_same("--cpu avx2 test-ops --one-case --op add_rms_norm");
+  expect_same("--cpu " + std::string(kBaseLevel) + " test-ops --one-case --op add_rms_norm");
 }
 
 TEST_F(Doors, AreNamedInHelpAndCompletions) {

@@ -52,7 +52,7 @@ class FakeGpu final : public Gpu {
   std::vector<std::byte> memory_{size_t{128} << 20}, staging_{size_t{128} << 20};
   ThreadPool pool_{1};
   Workspace workspace_;
-  const Machine machine_{Device::kCpu, {.avx2 = true}};
+  const Machine machine_{Device::kCpu, {.base = true}};
 };
 
 Suite run_on(Gpu& gpu, std::string_view name, const std::string& case_name = {}) {

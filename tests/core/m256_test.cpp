@@ -205,6 +205,7 @@ std::vector<Case> computed() {
       I2(_mm256_unpacklo_epi64),
       I2(_mm256_unpackhi_epi64),
       I2(_mm256_packs_epi32),
+      I2(_mm256_packs_epi16),
       I2(_mm256_packus_epi32),
       I2(_mm256_madd_epi16),
       I2(_mm256_shuffle_epi8),

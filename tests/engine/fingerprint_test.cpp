@@ -6,6 +6,7 @@
 #include <functional>
 #include <map>
 
+#include "ops/gemm/core.h"
 #include "support/golden.h"
 
 namespace quire::test {
@@ -158,12 +159,21 @@ class FingerprintTest : public testing::TestWithParam<const char*> {
     EXPECT_NE(few[1], forced[1]) << "a generated token";
   }
 
+  // Of the newest instructions that this CPU without AVX-512 has.
+  static const char* integers() {
+    const CpuFeatures& cpu = cpu_features();
+    return cpu.i8mm       ? "integer_i8mm"
+           : cpu.dotprod  ? "integer_dotprod"
+           : cpu.avx_vnni ? "integer_avxvnni"
+                          : gemm::kIntegerBaseName.data();
+  }
+
   // Without AVX-512 integers are the kernels of all tokens and of all engines.
   void expect_integers_for_all_tokens() const {
-    const auto few = layers(1, nullptr), many = layers(16, nullptr), floats = layers(1, "avx2");
+    const auto few = layers(1, nullptr), many = layers(16, nullptr), floats = layers(1, kBaseLevel.data());
     ASSERT_EQ(few.size(), 3u);
     EXPECT_EQ(few, many);
-    EXPECT_EQ(few, layers(1, cpu_features().avx_vnni ? "integer_avxvnni" : "integer_avx2"));
+    EXPECT_EQ(few, layers(1, integers()));
     for (size_t i = 0; i < few.size(); ++i) EXPECT_NE(few[i], floats[i]) << "step " << i;
   }
 
@@ -248,10 +258,12 @@ TEST_P(Bf16FingerprintTest, IsTheSameInEveryEngineForFew) {
 // The same for the kernels of older CPUs. This one's own are what the other tests run.
 TEST_P(FingerprintTest, HoldsForEveryFamilyOfKernels) {
   // Kernels of products, and of everything else.
-  std::vector<std::pair<const char*, const char*>> older{{"avx2", "avx2"}};
+  std::vector<std::pair<const char*, const char*>> older{{kBaseLevel.data(), kBaseLevel.data()}};
   if (cpu_features().amx_bf16) older.emplace_back("avx512", "avx512");
-  if (cpu_features().avx512_bf16 || cpu_features().avx_vnni) older.emplace_back("integer_avx2", "avx2");
-  if (cpu_features().avx512_bf16 && cpu_features().avx_vnni) older.emplace_back("integer_avxvnni", "avx2");
+  if (cpu_features().avx512_bf16 || cpu_features().avx_vnni || cpu_features().dotprod)
+    older.emplace_back(gemm::kIntegerBaseName.data(), kBaseLevel.data());
+  if (cpu_features().avx512_bf16 && cpu_features().avx_vnni) older.emplace_back("integer_avxvnni", kBaseLevel.data());
+  if (cpu_features().i8mm) older.emplace_back("integer_dotprod", kBaseLevel.data());
   for (const auto& [products, others] : older) {
     SCOPED_TRACE(products);
     EngineOptions options{.threads = 2};

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <set>
 
+#include "ops/gemm/core.h"
 #include "ops/registry.h"
 #include "ops/rows/rows.h"
 #include "support/golden.h"
@@ -97,8 +98,8 @@ void force_each_kernel(const ModelPtr& model, const std::string& op, const Kerne
     EXPECT_EQ(count.kernel, kernel.name);
     EXPECT_EQ(count.ran + count.replaced, calls);
     // The first takes no BF16 weights, and the second other activations than these models have.
-    const bool of_some = kernel.name == "integer_avx2" || (op == "swiglu_mlp" && kernel.name == "linear");
-    if (kernel.needs.cpu == CpuLevel::kAvx2 && !of_some) {
+    const bool of_some = kernel.name == gemm::kIntegerBaseName || (op == "swiglu_mlp" && kernel.name == "linear");
+    if (kernel.needs.cpu == CpuLevel::kBase && !of_some) {
       EXPECT_EQ(count.replaced, 0) << "what every CPU has takes all calls of a model";
     }
   }
@@ -132,7 +133,8 @@ TEST(Kernels, WhatAForcedKernelDoesNotTakeIsCounted) {
   const TinyModelFile file(tiny_models().back());
   const ModelPtr model = load_or_die(file.path());
   // On the reference device everything is float32, and the fast kernels of attention take bf16.
-  const KernelChoice choice{.forced = {{"paged_attention", "avx2"}, {"linear", "avx2"}}};
+  const KernelChoice choice{
+      .forced = {{"paged_attention", std::string(kBaseLevel)}, {"linear", std::string(kBaseLevel)}}};
   const KernelRun forced = run_with(model, choice, Device::kReference);
   ASSERT_EQ(forced.forced.size(), 2u);
   EXPECT_EQ(forced.forced[0].ran, 0);
@@ -144,10 +146,11 @@ TEST(Kernels, WhatAForcedKernelDoesNotTakeIsCounted) {
 TEST(Kernels, WhatCannotBeForcedIsRefused) {
   const TinyModelFile file(tiny_models().front());
   const ModelPtr model = load_or_die(file.path());
-  expect_no_engine(model, {.forced = {{"lniear", "avx2"}}}, "there is no operator lniear (there are: embed, ");
+  expect_no_engine(model, {.forced = {{"lniear", std::string(kBaseLevel)}}},
+                   "there is no operator lniear (there are: embed, ");
   expect_no_engine(model, {.forced = {{"linear", "fast"}}}, "operator linear has no kernel fast (it has: ");
-  expect_no_engine(model, {.forced = {{"linear", "avx2"}, {"linear", "reference"}}},
-                   "operator linear is forced to avx2 and to reference");
+  expect_no_engine(model, {.forced = {{"linear", std::string(kBaseLevel)}, {"linear", "reference"}}},
+                   "operator linear is forced to " + std::string(kBaseLevel) + " and to reference");
   const Result<std::unique_ptr<Scorer>> scorer =
       Scorer::create(model, {.window = 64, .kernels = {.forced = {{"linear", "fast"}}}});
   EXPECT_FALSE(scorer.ok());

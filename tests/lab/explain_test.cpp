@@ -5,6 +5,7 @@
 #include <set>
 
 #include "lab/explain_report.h"
+#include "ops/gemm/core.h"
 #include "support/program.h"
 
 namespace quire::test {
@@ -13,13 +14,14 @@ namespace {
 using nlohmann::json;
 using testing::HasSubstr;
 
+const std::string kBase(kBaseLevel);
 const std::string kModels = QUIRE_SOURCE_DIR "/models/";
 
 class Explain : public ProgramTest {
  protected:
   // Without measuring anything.
   Outcome explain(const std::string& model, const std::string& options) const {
-    return quire("--cpu avx2 explain " + kModels + model + ".gguf --bandwidth 10 --peak 1 " + options);
+    return quire("--cpu " + kBase + " explain " + kModels + model + ".gguf --bandwidth 10 --peak 1 " + options);
   }
   json steps(const std::string& model, const std::string& options) const {
     const Outcome o = explain(model, "--json " + options);
@@ -49,8 +51,8 @@ TEST_F(Explain, NamesEveryOperatorOfBothDemoModels) {
       for (const json& c : step.at("calls")) {
         EXPECT_GT(c.at("calls"), 0);
         const std::string kernel = c.at("kernel");
-        for (const char* const newer : {"avx512", "amx", "vnni"})
-          EXPECT_EQ(kernel.find(newer), kernel.npos) << "on a CPU with AVX2: " << c.dump();
+        for (const char* const newer : {"avx512", "amx", "vnni", "dotprod", "i8mm"})
+          EXPECT_EQ(kernel.find(newer), kernel.npos) << "on a CPU with " << kBase << ": " << c.dump();
         if (c.at("depth") != 0) continue;
         ops.insert(c.at("operator"));
         bytes += c.at("bytes").get<int64_t>();
@@ -67,22 +69,25 @@ TEST_F(Explain, NamesEveryOperatorOfBothDemoModels) {
 
 TEST_F(Explain, SaysWhyAndWhatIsPartOfWhat) {
   const json step = steps("demo-dense-nvfp4", "--rows 4 --prompt 0").at(0);
-  EXPECT_EQ(kernels(step, "linear"), std::set<std::string>{"integer_avx2"});
+  EXPECT_EQ(kernels(step, "linear"), std::set<std::string>{std::string(gemm::kIntegerBaseName)});
   for (const json& c : step.at("calls")) {
     if (c.at("operator") != "linear") continue;
-    EXPECT_THAT(c.at("passed_over").dump(), HasSubstr(R"({"kernel":"amx","why":"not for this machine"})"));
+    EXPECT_THAT(c.at("passed_over").dump(),
+                HasSubstr(kOnX86 ? R"({"kernel":"amx","why":"not for this machine"})"
+                                 : R"({"kernel":"integer_i8mm","why":"not for this machine"})"));
   }
   const Outcome text = explain("demo-dense-nvfp4", "--rows 4 --prompt 0");
-  EXPECT_THAT(text.out, HasSubstr("before it: integer (not for this machine)"));
+  EXPECT_THAT(text.out, HasSubstr(kOnX86 ? "before it: integer (not for this machine)"
+                                         : "before it: integer_i8mm (not for this machine)"));
   EXPECT_THAT(text.out, HasSubstr("4 sequences that generate a token each, at position 1023"));
   EXPECT_THAT(text.out, HasSubstr("\ntotal"));
-  EXPECT_THAT(text.out, HasSubstr("a CPU with avx2, 10.0 GB/s, 1.00 TFLOP/s"));
+  EXPECT_THAT(text.out, HasSubstr("a CPU with " + kBase + ", 10.0 GB/s, 1.00 TFLOP/s"));
 }
 
 TEST_F(Explain, ForcedKernelsAreThoseThatWouldRun) {
   const json step = steps("demo-moe-nvfp4", "--rows 1 --prompt 0 --kernel linear=reference").at(0);
   EXPECT_EQ(kernels(step, "linear"), std::set<std::string>{"reference"});
-  EXPECT_EQ(kernels(step, "moe"), std::set<std::string>{"integer_avx2"});
+  EXPECT_EQ(kernels(step, "moe"), std::set<std::string>{std::string(gemm::kIntegerBaseName)});
   const json plain = steps("demo-moe-nvfp4", "--rows 1 --prompt 0 --device reference").at(0);
   for (const json& c : plain.at("calls")) EXPECT_EQ(c.at("kernel"), "reference") << c.dump();
 }

@@ -40,7 +40,7 @@ class Dispatch : public testing::Test {
     counts_.emplace(choice);
     const OpContext ctx{.pool = pool_,
                         .workspace = workspace_,
-                        .machine = {device, {.avx2 = true, .avx512 = avx512}},
+                        .machine = {device, {.base = true, .avx512 = avx512}},
                         .choice = &choice,
                         .forced = &*counts_};
     std::string notes;
@@ -160,8 +160,8 @@ class Devices : public testing::Test {
 };
 
 TEST_F(Devices, SeeTheirOwnKernelsOnly) {
-  EXPECT_EQ(run({Device::kCpu, {.avx2 = true}}, 2), "a");
-  EXPECT_EQ(run({Device::kReference, {.avx2 = true}}, 2), "r");
+  EXPECT_EQ(run({Device::kCpu, {.base = true}}, 2), "a");
+  EXPECT_EQ(run({Device::kReference, {.base = true}}, 2), "r");
   EXPECT_EQ(run(gpu(132, true), 2), "2");
   EXPECT_EQ(run(gpu(132, true), 3), "L") << "cuda_two could, and does not prefer it";
   EXPECT_EQ(run(gpu(132, true), 30), "L");
@@ -177,8 +177,8 @@ TEST_F(Devices, AreForcedToTheirOwnKernelsOnly) {
                                               {"cuda_old", gpu(132, true), "L"},   // nor does this code
                                               {"any", gpu(132, true), "L"},        // a CPU's
                                               {"reference", gpu(132, true), "L"},
-                                              {"cuda_two", Machine{Device::kCpu, {.avx2 = true}}, "a"},
-                                              {"reference", Machine{Device::kCpu, {.avx2 = true}}, "r"}}) {
+                                              {"cuda_two", Machine{Device::kCpu, {.base = true}}, "a"},
+                                              {"reference", Machine{Device::kCpu, {.base = true}}, "r"}}) {
     choice_.forced = {{"mixed", kernel}};
     EXPECT_EQ(run(machine, 3), want) << kernel;
   }
@@ -220,13 +220,13 @@ TEST_F(Devices, ShowLaunchesAndWhatWasPassedOver) {
   EXPECT_EQ(seen_.text, "(mixed=cuda_old cuda_two: expected to be slower; cuda_large: not for this machine;)");
   seen_.text.clear();
   choice_.forced = {{"mixed", "reference"}};
-  run({Device::kCpu, {.avx2 = true}}, 3);
+  run({Device::kCpu, {.base = true}}, 3);
   EXPECT_EQ(seen_.text, "(mixed=reference! any: another is forced;)");
 }
 
 TEST_F(Devices, OnlyChooseIfThatIsAsked) {
   std::string notes;
-  OpContext ctx = context({Device::kCpu, {.avx2 = true}});
+  OpContext ctx = context({Device::kCpu, {.base = true}});
   ctx.only_chooses = true;
   dispatch(kMixedOp, ctx, NoteArgs{1, &notes});
   dispatch(kWholeOp, ctx, NoteArgs{1, &notes});

@@ -33,7 +33,7 @@ TEST(FloatWeights, AreThoseOfTheReference) {
   Workspace workspace;
   std::mt19937_64 gen(1);
   const auto* const kernel = std::find_if(kLinearOp.kernels.data(), kLinearOp.kernels.data() + kLinearOp.kernels.size(),
-                                          [](const auto& k) { return k.name == "avx2"; });
+                                          [](const auto& k) { return k.name == kBaseLevel; });
   for (const DType type : conformance::weight_types()) {
     if (dtype_info(type).block_elems == 1) continue;
     constexpr int64_t kRows = 35, kCols = 512;

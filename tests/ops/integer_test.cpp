@@ -285,7 +285,10 @@ TEST_P(IntegerCores, GiveTheBitsOfTheArithmeticByHand) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Kernels, IntegerCores, testing::Values("integer", "integer_avxvnni", "integer_avx2"),
+const std::vector<const char*> kIntegerKernels = kOnX86
+                                                     ? std::vector{"integer", "integer_avxvnni", "integer_avx2"}
+                                                     : std::vector{"integer_i8mm", "integer_dotprod", "integer_neon"};
+INSTANTIATE_TEST_SUITE_P(Kernels, IntegerCores, testing::ValuesIn(kIntegerKernels),
                          [](const auto& kernel) { return std::string(kernel.param); });
 
 }  // namespace

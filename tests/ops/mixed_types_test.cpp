@@ -22,7 +22,7 @@ class MixedTypes : public testing::Test {
   conformance::Rng rng_{1};
   ThreadPool pool_{2};
   Workspace workspace_;
-  const OpContext ctx_{.pool = pool_, .workspace = workspace_, .machine = {Device::kCpu, {.avx2 = true}}};
+  const OpContext ctx_{.pool = pool_, .workspace = workspace_, .machine = {Device::kCpu, {.base = true}}};
 };
 
 TEST_F(MixedTypes, PartsOfLinear) {

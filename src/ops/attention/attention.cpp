@@ -34,7 +34,7 @@ bool fits_avx512(const Machine& m, const PagedAttentionArgs& a) {
   return m.cpu.avx512_bf16 && fits_fast(a);
 }
 bool fits_avx2(const Machine& m, const PagedAttentionArgs& a) {
-  return m.cpu.avx2 && fits_fast(a);
+  return m.cpu.base && fits_fast(a);
 }
 template <void (*kTask)(const attention::RowTask&, const attention::TaskScratch&)>
 void launch(const OpContext& ctx, const PagedAttentionArgs& a) {
@@ -44,7 +44,7 @@ void launch(const OpContext& ctx, const PagedAttentionArgs& a) {
 bool fits_prepare_avx2(const Machine& m, const AttentionPrepareArgs& a) {
   for (const Tensor* t : {&a.q_proj, &a.k_proj, &a.v_proj, &a.q})
     if (!t->empty() && t->dtype != DType::kBF16) return false;
-  return m.cpu.avx2 && a.kv.k.dtype != DType::kF32 && (a.gate.empty() || a.gate.dtype == DType::kBF16) &&
+  return m.cpu.base && a.kv.k.dtype != DType::kF32 && (a.gate.empty() || a.gate.dtype == DType::kBF16) &&
          (a.q_norm.empty() || a.q_norm.dtype == DType::kF32) && (a.k_norm.empty() || a.k_norm.dtype == DType::kF32) &&
          (a.v_norm.empty() || a.v_norm.dtype == DType::kF32);
 }
@@ -62,9 +62,11 @@ constexpr auto kPrepareKernels = joined(  //
         {"cuda", cuda::attention_prepare_fits, cuda::attention_prepare, GpuLevel::kMma, nullptr,
          cuda::kAttentionPrepareTakes},
     }),
-    kernel_rows<AttentionPrepareArgs>({
+    x86_rows<AttentionPrepareArgs>({
         {"avx512", fits_prepare_avx512, launch_prepare<attention::prepare_avx512>, CpuLevel::kAvx512Bf16},
-        {"avx2", fits_prepare_avx2, launch_prepare<attention::prepare_avx2>},
+    }),
+    kernel_rows<AttentionPrepareArgs>({
+        {kBaseLevel, fits_prepare_avx2, launch_prepare<attention::prepare_avx2>},
         {"reference", fits_always<AttentionPrepareArgs>, attention::prepare_reference},
     }));
 constexpr auto kAttentionKernels = joined(  //
@@ -76,10 +78,12 @@ constexpr auto kAttentionKernels = joined(  //
         {"cuda_wide", cuda::attention_wide_fits, cuda::attention_wide, GpuLevel::kMma, nullptr,
          cuda::kAttentionWideTakes},
     }),
-    kernel_rows<PagedAttentionArgs>({
+    x86_rows<PagedAttentionArgs>({
         {"amx", fits_amx, launch<attention::attend_amx>, CpuLevel::kAmx},
         {"avx512", fits_avx512, launch<attention::attend_avx512>, CpuLevel::kAvx512Bf16},
-        {"avx2", fits_avx2, launch<attention::attend_avx2>},
+    }),
+    kernel_rows<PagedAttentionArgs>({
+        {kBaseLevel, fits_avx2, launch<attention::attend_avx2>},
         {"reference", fits_always<PagedAttentionArgs>, attention::attend_reference},
     }));
 

@@ -2,36 +2,46 @@
 #include "ops/gated_delta/gated_delta.h"
 
 #include "ops/gated_delta/launch.h"
+#include "ops/kernel_table.h"
 
 namespace quire {
 namespace {
 
-constexpr Kernel<GdnPrepareArgs> kPrepare[] = {
-    {"avx512", [](const Machine& m, const GdnPrepareArgs& a) { return m.cpu.avx512 && gdn::prepare_fits(a); },
-     gdn::prepare_cpu<gdn::prepare_avx512>, CpuLevel::kAvx512},
-    {"avx2", [](const Machine& m, const GdnPrepareArgs& a) { return m.cpu.avx2 && gdn::prepare_fits(a); },
-     gdn::prepare_cpu<gdn::prepare_avx2>},
-    {"reference", fits_always<GdnPrepareArgs>, gdn::prepare_reference},
-};
-constexpr Kernel<GatedDeltaArgs> kChunked[] = {
-    {"amx",
-     [](const Machine& m, const GatedDeltaArgs& a) {
-       return m.cpu.amx_bf16 && a.q.dtype == DType::kBF16 && gdn::chunked_fits(a, 32);
-     },
-     gdn::chunked_cpu<gdn::chunked_amx, gdn::chunked_scratch_amx>, CpuLevel::kAmx},
-    {"avx512", [](const Machine& m, const GatedDeltaArgs& a) { return m.cpu.avx512 && gdn::chunked_fits(a, 16); },
-     gdn::chunked_cpu<gdn::chunked_avx512, gdn::chunked_scratch_f32>, CpuLevel::kAvx512},
-    {"avx2", [](const Machine& m, const GatedDeltaArgs& a) { return m.cpu.avx2 && gdn::chunked_fits(a, 8); },
-     gdn::chunked_cpu<gdn::chunked_avx2, gdn::chunked_scratch_f32>},
-    {"reference", fits_always<GatedDeltaArgs>, gdn::chunked_reference},
-};
-constexpr Kernel<GatedDeltaArgs> kRecurrent[] = {
-    {"avx512", [](const Machine& m, const GatedDeltaArgs& a) { return m.cpu.avx512 && gdn::recurrent_fits(a, 16); },
-     gdn::recurrent_cpu<gdn::recurrent_avx512>, CpuLevel::kAvx512},
-    {"avx2", [](const Machine& m, const GatedDeltaArgs& a) { return m.cpu.avx2 && gdn::recurrent_fits(a, 8); },
-     gdn::recurrent_cpu<gdn::recurrent_avx2>},
-    {"reference", fits_always<GatedDeltaArgs>, gdn::recurrent_reference},
-};
+constexpr auto kPrepare = joined(
+    x86_rows<GdnPrepareArgs>({
+        {"avx512", [](const Machine& m, const GdnPrepareArgs& a) { return m.cpu.avx512 && gdn::prepare_fits(a); },
+         gdn::prepare_cpu<gdn::prepare_avx512>, CpuLevel::kAvx512},
+    }),
+    kernel_rows<GdnPrepareArgs>({
+        {kBaseLevel, [](const Machine& m, const GdnPrepareArgs& a) { return m.cpu.base && gdn::prepare_fits(a); },
+         gdn::prepare_cpu<gdn::prepare_avx2>},
+        {"reference", fits_always<GdnPrepareArgs>, gdn::prepare_reference},
+    }));
+constexpr auto kChunked = joined(
+    x86_rows<GatedDeltaArgs>({
+        {"amx",
+         [](const Machine& m, const GatedDeltaArgs& a) {
+           return m.cpu.amx_bf16 && a.q.dtype == DType::kBF16 && gdn::chunked_fits(a, 32);
+         },
+         gdn::chunked_cpu<gdn::chunked_amx, gdn::chunked_scratch_amx>, CpuLevel::kAmx},
+        {"avx512", [](const Machine& m, const GatedDeltaArgs& a) { return m.cpu.avx512 && gdn::chunked_fits(a, 16); },
+         gdn::chunked_cpu<gdn::chunked_avx512, gdn::chunked_scratch_f32>, CpuLevel::kAvx512},
+    }),
+    kernel_rows<GatedDeltaArgs>({
+        {kBaseLevel, [](const Machine& m, const GatedDeltaArgs& a) { return m.cpu.base && gdn::chunked_fits(a, 8); },
+         gdn::chunked_cpu<gdn::chunked_avx2, gdn::chunked_scratch_f32>},
+        {"reference", fits_always<GatedDeltaArgs>, gdn::chunked_reference},
+    }));
+constexpr auto kRecurrent = joined(
+    x86_rows<GatedDeltaArgs>({
+        {"avx512", [](const Machine& m, const GatedDeltaArgs& a) { return m.cpu.avx512 && gdn::recurrent_fits(a, 16); },
+         gdn::recurrent_cpu<gdn::recurrent_avx512>, CpuLevel::kAvx512},
+    }),
+    kernel_rows<GatedDeltaArgs>({
+        {kBaseLevel, [](const Machine& m, const GatedDeltaArgs& a) { return m.cpu.base && gdn::recurrent_fits(a, 8); },
+         gdn::recurrent_cpu<gdn::recurrent_avx2>},
+        {"reference", fits_always<GatedDeltaArgs>, gdn::recurrent_reference},
+    }));
 
 constexpr int64_t kF32 = sizeof(float);
 

@@ -60,9 +60,11 @@ constexpr auto kKernels = joined(  //
     cuda_rows<GeluArgs>({
         {"cuda", cuda::gelu_fits, cuda::gelu, GpuLevel::kMma, nullptr, cuda::kGeluTakes},
     }),
-    kernel_rows<GeluArgs>({
+    x86_rows<GeluArgs>({
         {"avx512", has_avx512<GeluArgs>, run<gelu_detail::rows_avx512>, CpuLevel::kAvx512},
-        {"avx2", fits_always<GeluArgs>, run<gelu_detail::rows_avx2>},
+    }),
+    kernel_rows<GeluArgs>({
+        {kBaseLevel, fits_always<GeluArgs>, run<gelu_detail::rows_avx2>},
         {"reference", fits_always<GeluArgs>, reference},
     }));
 

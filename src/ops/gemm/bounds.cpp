@@ -14,7 +14,7 @@ bool takes_integers(std::string_view kernel) {
 }
 
 double weight_eps(std::string_view kernel, DType type) {
-  if (kernel == "avx2" || kernel == "reference") return 0.0;
+  if (kernel == kBaseLevel || kernel == "reference") return 0.0;
   if (takes_integers(kernel)) return 4 * kEpsF32;  // the product of both scales, and each of them
   const quant::FormatRow& f = *quant::find_format(type);
   if (f.fits_bf16) return 0.0;

@@ -89,6 +89,7 @@ struct Core {
   void (*swiglu)(const SwigluJob& job, std::byte* scratch);
   void (*finish)();  // on every thread at the end of a region: gives tile registers back
   bool reads_repacked = false;
+  bool integers_alone = false;  // takes calls of any number of tokens, but weights of has_integers() alone
 };
 
 // w as this core reads it: with its copy where there is one that serves.
@@ -96,13 +97,17 @@ Weight as_read(const Core& core, Weight w);
 
 extern const Core kAmxCore;     // bf16 tokens
 extern const Core kAvx512Core;  // bf16 tokens
-extern const Core kAvx2Core;    // float32, any weight: also the router's product on every machine
+extern const Core kBaseCore;    // float32, any weight: also the router's product on every machine
+// The kernel that multiplies by kIntegerBaseCore.
+inline constexpr std::string_view kIntegerBaseName = kOnX86 ? "integer_avx2" : "integer_neon";
 // bf16 tokens, rounded to integers: other bits than the cores above, and slow for many tokens. Generated
 // tokens only.
 extern const Core kIntegerCore;
-// The same bits without AVX-512, for prompts as well.
-extern const Core kIntegerAvx2Core;
+// The same bits without AVX-512, for prompts as well: with AVX2 or NEON, AVX-VNNI, ARM's dot products, its I8MM.
+extern const Core kIntegerBaseCore;
 extern const Core kIntegerAvxVnniCore;
+extern const Core kIntegerDotProdCore;
+extern const Core kIntegerI8mmCore;
 
 // Weights that the bf16 cores take; the float32 core takes any.
 inline bool rounds_to_bf16(DType t) {
@@ -115,12 +120,12 @@ inline bool has_integers(DType t) {
   return f != nullptr && quant::has_integers(*f);
 }
 
-// The core for gate, up and down of an expert in a call that `core` takes: without AVX-512 those of other types meet
-// the float32 core.
+// The core for gate, up and down of an expert in a call that `core` takes: the float32 core where it takes integers
+// alone and one of them has none.
 inline const Core& core_for(const Core& core, std::initializer_list<const Weight*> weights) {
-  if (&core != &kIntegerAvx2Core && &core != &kIntegerAvxVnniCore) return core;
+  if (!core.integers_alone) return core;
   for (const Weight* w : weights)
-    if (!w->empty() && !has_integers(w->dtype)) return kAvx2Core;
+    if (!w->empty() && !has_integers(w->dtype)) return kBaseCore;
   return core;
 }
 

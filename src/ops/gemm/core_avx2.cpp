@@ -128,6 +128,6 @@ struct LaneCursor<FloatLanes, Fp8Code> {
 
 }  // namespace
 
-const Core kAvx2Core = kLaneCore<FloatLanes>;
+const Core kBaseCore = kLaneCore<FloatLanes>;
 
 }  // namespace quire::gemm

@@ -1,5 +1,6 @@
 // The integer core for AVX-VNNI: products and sums in one instruction.
 #include "ops/gemm/integer_avx2.h"
+#include "ops/gemm/pairs_avx2.h"
 
 namespace quire::gemm {
 namespace {
@@ -10,6 +11,6 @@ struct MultiplyAdd {
 
 }  // namespace
 
-const Core kIntegerAvxVnniCore = kWideIntegers<MultiplyAdd>;
+const Core kIntegerAvxVnniCore = kWideIntegers<PairProducts<MultiplyAdd>>;
 
 }  // namespace quire::gemm

@@ -304,10 +304,15 @@ struct WideIntegers {
 };
 
 template <class Dot>
-inline constexpr Core kWideIntegers = {WideIntegers<Dot>::packed_bytes, WideIntegers<Dot>::pack,
-                                       WideIntegers<Dot>::in_place,     WideIntegers<Dot>::scratch_bytes,
-                                       WideIntegers<Dot>::project,      WideIntegers<Dot>::swiglu,
-                                       WideIntegers<Dot>::finish,       true};
+inline constexpr Core kWideIntegers = {WideIntegers<Dot>::packed_bytes,
+                                       WideIntegers<Dot>::pack,
+                                       WideIntegers<Dot>::in_place,
+                                       WideIntegers<Dot>::scratch_bytes,
+                                       WideIntegers<Dot>::project,
+                                       WideIntegers<Dot>::swiglu,
+                                       WideIntegers<Dot>::finish,
+                                       true,
+                                       true};
 
 }  // namespace
 }  // namespace quire::gemm

@@ -1,6 +1,9 @@
 // What the integer core for 256-bit vectors (integer_avx2.h) multiplies: tokens as integers of 16 bits, and
 // panels of 16 weight rows decoded to codes of 16 bits with their factors. Everything has internal linkage.
 //
+// ARM's instructions for products of bytes want bytes: a token's integer is then 8 * high + low, high from -127 to 127
+// and low from -4 to 3, and codes are signed bytes. Products are as exact.
+//
 // The integers of a token, the groups in which they are summed, and every float operation on the sums are
 // those of the integer core for AVX-512 (core_integer_avx512.cpp): sums of integers are exact in any order,
 // so products have the same bits on both.
@@ -9,6 +12,7 @@
 #include "core/m256.h"
 
 #include <cstdint>
+#include <type_traits>
 
 #include "ops/gemm/rows_avx2.h"
 #include "ops/gemm/streams.h"
@@ -16,17 +20,29 @@
 namespace quire::gemm {
 namespace {
 
+#ifdef __ARM_FEATURE_DOTPROD
+constexpr bool kByteCodes = true;
+#else
+constexpr bool kByteCodes = false;
+#endif
+
 // 64 columns of a token: value = scale[column / 32] * q, largest magnitude 1016. Of every four columns q
 // holds 0, 2, 1 and 3: 16-bit halves of a row's 32-bit word hold the codes of columns 0 and 2, or 1 and 3,
-// where they lie.
+// where they lie. As bytes: of every eight columns, in order, `high` and then `low`.
 struct alignas(64) TokenStep {
-  int16_t q[64];
+  std::conditional_t<kByteCodes, int8_t[8][2][8], int16_t[64]> q;
   int32_t minus_sum[4];        // minus the sum of the integers of 16 columns
   int32_t minus_sum_block[2];  // of 32
   float minus_value[2];        // minus the sum of the values of 32
   float minus_value_group[4];  // of 16
   float scale[2];
 };
+
+#ifdef __ARM_FEATURE_MATMUL_INT8
+constexpr bool kRowPairs = true;
+#else
+constexpr bool kRowPairs = false;
+#endif
 
 constexpr float kLargest = 1016.0f;     // what the largest of 32 becomes
 constexpr float kSmallest = 0x1p-116f;  // 32 columns below are zeros: their reciprocal would overflow
@@ -48,6 +64,24 @@ inline int32_t largest_magnitude(const __m256 (&v)[4]) {
   return _mm_cvtsi128_si32(_mm_max_epi32(s, _mm_shuffle_epi32(s, 0xb1)));
 }
 
+// 16 integers go to group `of` of 16 columns. Two vectors of eight 32-bit numbers.
+inline void store_integers(__m256i a, __m256i b, TokenStep& to, int of) {
+  const auto in_order = [](__m256i first, __m256i second) {
+    return _mm256_permute4x64_epi64(_mm256_packs_epi32(first, second), 0xd8);
+  };
+  if constexpr (kByteCodes) {
+    const auto high_of = [](__m256i v) { return _mm256_srai_epi32(_mm256_add_epi32(v, _mm256_set1_epi32(4)), 3); };
+    const auto low_of = [](__m256i v, __m256i high) { return _mm256_sub_epi32(v, _mm256_slli_epi32(high, 3)); };
+    const __m256i high[2] = {high_of(a), high_of(b)};
+    const __m256i both =
+        _mm256_packs_epi16(in_order(high[0], high[1]), in_order(low_of(a, high[0]), low_of(b, high[1])));
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(&to.q[2 * of]), both);
+  } else {
+    const __m256i ordered = _mm256_shufflehi_epi16(_mm256_shufflelo_epi16(in_order(a, b), 0xd8), 0xd8);
+    _mm256_store_si256(reinterpret_cast<__m256i*>(&to.q[16 * of]), ordered);
+  }
+}
+
 // 32 columns of a step, half 0 or 1. If one is not finite, the scale is NaN.
 inline void quantise(const __m256 (&v)[4], TokenStep& to, int half) {
   const int32_t largest = largest_magnitude(v);
@@ -60,9 +94,7 @@ inline void quantise(const __m256 (&v)[4], TokenStep& to, int half) {
     __m256i q[2] = {_mm256_setzero_si256(), _mm256_setzero_si256()};
     if (kept)
       for (int i = 0; i < 2; ++i) q[i] = _mm256_cvtps_epi32(_mm256_mul_ps(v[2 * g + i], reciprocal));
-    const __m256i packed = _mm256_permute4x64_epi64(_mm256_packs_epi32(q[0], q[1]), 0xd8);
-    const __m256i ordered = _mm256_shufflehi_epi16(_mm256_shufflelo_epi16(packed, 0xd8), 0xd8);
-    _mm256_store_si256(reinterpret_cast<__m256i*>(to.q + 32 * half + 16 * g), ordered);
+    store_integers(q[0], q[1], to, 2 * half + g);
     const int32_t sum = sum_of(_mm256_add_epi32(q[0], q[1]));
     to.minus_sum[2 * half + g] = -sum;
     to.minus_value_group[2 * half + g] = -static_cast<float>(sum) * scale;
@@ -78,8 +110,10 @@ inline void quantise(const __m256 (&v)[4], TokenStep& to, int half) {
 // Up to 256 columns of 16 rows. What has a factor of its own within a step, two blocks of 32 columns or four
 // groups of 16, is a part.
 struct alignas(64) Panel {
-  int16_t codes[kChunkSteps][32][2][16];  // [step][pair of columns, in the order of TokenStep::q][rows / 8][row][2]
-  float factors[kChunkSteps][4][16];      // [step][part][row]
+  // [step][pair of columns, in the order of TokenStep::q][rows / 8][row][2]. As bytes [step][eight columns][rows / 8]
+  // [four columns][row][4], or pairs of rows with eight columns each where kRowPairs.
+  std::conditional_t<kByteCodes, int8_t[kChunkSteps][8][2][64], int16_t[kChunkSteps][32][2][16]> codes;
+  float factors[kChunkSteps][4][16];  // [step][part][row]
   float offsets[kChunkSteps][4][16];
   float d[16], dmin[16];
 };
@@ -102,8 +136,20 @@ class PanelHalf {
   [[gnu::always_inline]] void offset(int step, int part, __m256 v) {
     _mm256_store_ps(panel_.offsets[step][part] + 8 * half_, v);
   }
-  [[gnu::always_inline]] void codes(int step, int pair, __m256i v) {
-    _mm256_store_si256(reinterpret_cast<__m256i*>(panel_.codes[step][pair][half_]), v);
+  // Of a pair of columns, in the order of TokenStep::q; as bytes, of four columns, of which those of [0, 4) come before
+  // those of [4, 8).
+  [[gnu::always_inline]] void codes(int step, int at, __m256i v) {
+    if constexpr (!kByteCodes) return _mm256_store_si256(reinterpret_cast<__m256i*>(panel_.codes[step][at][half_]), v);
+    auto* const to = reinterpret_cast<__m256i*>(panel_.codes[step][at / 2][half_]);
+    __m256i& first = first_[step % 2][at / 2];
+    if constexpr (!kRowPairs) {
+      _mm256_store_si256(to + at % 2, v);
+    } else if (at % 2 == 0) {
+      first = v;
+    } else {  // rows 0, 1, 4, 5 and 2, 3, 6, 7
+      _mm256_store_si256(to, _mm256_unpacklo_epi32(first, v));
+      _mm256_store_si256(to + 1, _mm256_unpackhi_epi32(first, v));
+    }
   }
   [[gnu::always_inline]] void end_step(int) { pace_.turn(prefetch_); }
   [[gnu::always_inline]] void end_unit() {}
@@ -113,6 +159,7 @@ class PanelHalf {
   PrefetchStreams& prefetch_;
   PrefetchPace& pace_;  // a step is a turn
   int half_;
+  __m256i first_[2][8];  // of columns whose other four have not come, of up to two steps at once
 };
 
 }  // namespace

@@ -19,35 +19,47 @@ bool all_have_integers(const Args& a) {
   return kFitsBf16(a, has_integers);
 }
 
-// The table {integer, vector, amx, avx512, integer_avxvnni, integer_avx2, avx2, reference} from kRun(core,
-// ctx, args), kReference(ctx, args) and kFitsBf16(args, passes). The first two take calls for latency: tiles
-// are slow where one token meets a weight, the more so while another guest of the machine uses them. Without
-// AVX-512 integers are the fastest for all calls that kFitsIntegers(args) says they serve.
+// The table {integer, vector, amx, avx512, integer_avxvnni; integer_i8mm, integer_dotprod; integer_avx2 or
+// integer_neon, avx2 or neon, reference} from kRun(core, ctx, args), kReference(ctx, args) and kFitsBf16(args, passes).
+// The first two take calls for latency: tiles are slow where one token meets a weight, the more so while another guest
+// of the machine uses them. Without AVX-512 integers are the fastest for all calls that kFitsIntegers(args) says they
+// serve.
 template <class Args, void (*kRun)(const Core&, const OpContext&, const Args&),
           void (*kReference)(const OpContext&, const Args&), bool (*kFitsBf16)(const Args&, bool (*)(DType)),
           bool (*kFitsIntegers)(const Args&) = all_have_integers<Args, kFitsBf16>>
-inline constexpr std::array<Kernel<Args>, 8> kTable = {{
-    {"integer",
-     [](const Machine& m, const Args& a) { return m.cpu.avx512_bf16 && a.for_latency() && kFitsBf16(a, has_integers); },
-     [](const OpContext& ctx, const Args& a) { kRun(kIntegerCore, ctx, a); }, CpuLevel::kAvx512Bf16},
-    {"vector",
-     [](const Machine& m, const Args& a) {
-       return m.cpu.avx512_bf16 && a.for_latency() &&
-              kFitsBf16(a, [](DType t) { return t == DType::kBF16 || t == DType::kFP8; });
-     },
-     [](const OpContext& ctx, const Args& a) { kRun(kAvx512Core, ctx, a); }, CpuLevel::kAvx512Bf16},
-    {"amx", [](const Machine& m, const Args& a) { return m.cpu.amx_bf16 && kFitsBf16(a, rounds_to_bf16); },
-     [](const OpContext& ctx, const Args& a) { kRun(kAmxCore, ctx, a); }, CpuLevel::kAmx},
-    {"avx512", [](const Machine& m, const Args& a) { return m.cpu.avx512_bf16 && kFitsBf16(a, rounds_to_bf16); },
-     [](const OpContext& ctx, const Args& a) { kRun(kAvx512Core, ctx, a); }, CpuLevel::kAvx512Bf16},
-    {"integer_avxvnni", [](const Machine& m, const Args& a) { return m.cpu.avx_vnni && kFitsIntegers(a); },
-     [](const OpContext& ctx, const Args& a) { kRun(kIntegerAvxVnniCore, ctx, a); }, CpuLevel::kAvxVnni},
-    {"integer_avx2", [](const Machine& m, const Args& a) { return m.cpu.avx2 && kFitsIntegers(a); },
-     [](const OpContext& ctx, const Args& a) { kRun(kIntegerAvx2Core, ctx, a); }},
-    {"avx2", [](const Machine& m, const Args&) { return m.cpu.avx2; },
-     [](const OpContext& ctx, const Args& a) { kRun(kAvx2Core, ctx, a); }},
-    {"reference", fits_always<Args>, kReference},
-}};
+inline constexpr auto kTable = joined(
+    x86_rows<Args>({
+        {"integer",
+         [](const Machine& m, const Args& a) {
+           return m.cpu.avx512_bf16 && a.for_latency() && kFitsBf16(a, has_integers);
+         },
+         [](const OpContext& ctx, const Args& a) { kRun(kIntegerCore, ctx, a); }, CpuLevel::kAvx512Bf16},
+        {"vector",
+         [](const Machine& m, const Args& a) {
+           return m.cpu.avx512_bf16 && a.for_latency() &&
+                  kFitsBf16(a, [](DType t) { return t == DType::kBF16 || t == DType::kFP8; });
+         },
+         [](const OpContext& ctx, const Args& a) { kRun(kAvx512Core, ctx, a); }, CpuLevel::kAvx512Bf16},
+        {"amx", [](const Machine& m, const Args& a) { return m.cpu.amx_bf16 && kFitsBf16(a, rounds_to_bf16); },
+         [](const OpContext& ctx, const Args& a) { kRun(kAmxCore, ctx, a); }, CpuLevel::kAmx},
+        {"avx512", [](const Machine& m, const Args& a) { return m.cpu.avx512_bf16 && kFitsBf16(a, rounds_to_bf16); },
+         [](const OpContext& ctx, const Args& a) { kRun(kAvx512Core, ctx, a); }, CpuLevel::kAvx512Bf16},
+        {"integer_avxvnni", [](const Machine& m, const Args& a) { return m.cpu.avx_vnni && kFitsIntegers(a); },
+         [](const OpContext& ctx, const Args& a) { kRun(kIntegerAvxVnniCore, ctx, a); }, CpuLevel::kAvxVnni},
+    }),
+    arm_rows<Args>({
+        {"integer_i8mm", [](const Machine& m, const Args& a) { return m.cpu.i8mm && kFitsIntegers(a); },
+         [](const OpContext& ctx, const Args& a) { kRun(kIntegerI8mmCore, ctx, a); }, CpuLevel::kI8mm},
+        {"integer_dotprod", [](const Machine& m, const Args& a) { return m.cpu.dotprod && kFitsIntegers(a); },
+         [](const OpContext& ctx, const Args& a) { kRun(kIntegerDotProdCore, ctx, a); }, CpuLevel::kDotProd},
+    }),
+    kernel_rows<Args>({
+        {kIntegerBaseName, [](const Machine& m, const Args& a) { return m.cpu.base && kFitsIntegers(a); },
+         [](const OpContext& ctx, const Args& a) { kRun(kIntegerBaseCore, ctx, a); }},
+        {kBaseLevel, [](const Machine& m, const Args&) { return m.cpu.base; },
+         [](const OpContext& ctx, const Args& a) { kRun(kBaseCore, ctx, a); }},
+        {"reference", fits_always<Args>, kReference},
+    }));
 
 // Calls run(args) for the rows that are computed for latency and for the others, apart where there are both.
 template <class Args, class Run>

@@ -1,6 +1,9 @@
 // Products of panels, or of rows as they are decoded, with tokens: integer sums of parts, then what becomes
 // of them in float32. The order of operations is that of core_integer_avx512.cpp. Everything has internal
 // linkage.
+//
+// Dot is what the integers are multiplied by: PairProducts (pairs_avx2.h) of codes of 16 bits, RowBytes (bytes_neon.h)
+// of bytes.
 #pragma once
 
 #include <bit>
@@ -15,11 +18,7 @@ constexpr int kMostTokens = 3;  // of a tile of 16 rows: their sums and accumula
 template <class F>
 constexpr int bias_shift() {
   static_assert((F::kBias & (F::kBias - 1)) == 0);
-  return F::kBias == 0 ? 32 : std::countr_zero(static_cast<unsigned>(F::kBias));
-}
-
-inline __m256i broadcast_two(const int16_t* q) {
-  return _mm256_set1_epi32(load_as<int32_t>(reinterpret_cast<const std::byte*>(q)));
+  return F::kBias == 0 || (kByteCodes && F::kBias == 128) ? 32 : std::countr_zero(static_cast<unsigned>(F::kBias));
 }
 
 // ---- A panel by a tile of tokens
@@ -31,30 +30,75 @@ template <class Sums>
 }
 
 // The sums of a unit of 256 columns, acc, times its d, and offsets times its dmin, go to those of the units
-// before.
-template <class Sums, int kTokens>
-[[gnu::always_inline]] inline void add_unit(const Panel& panel, int part, int steps,
+// before. Rows from 8 half on.
+template <class Sums, int kTokens, int kHalves>
+[[gnu::always_inline]] inline void add_unit(const Panel& panel, int part, int steps, int half,
                                             const TokenStep* const (&x)[kTokens], const float* const* sums,
-                                            __m256 (&acc)[kTokens][2]) {
+                                            __m256 (&acc)[kTokens][kHalves]) {
   const auto all = [](auto&& fn) {
 #pragma GCC unroll 4
     for (int t = 0; t < kTokens; ++t)
 #pragma GCC unroll 2
-      for (int h = 0; h < 2; ++h) fn(t, h);
+      for (int h = 0; h < kHalves; ++h) fn(t, h);
   };
   all([&](int t, int h) {
-    const __m256 before = _mm256_load_ps(sums[t] + 16 * part + 8 * h);
-    acc[t][h] = _mm256_fmadd_ps(_mm256_load_ps(panel.d + 8 * h), acc[t][h], before);
+    const __m256 before = _mm256_load_ps(sums[t] + 16 * part + 8 * (half + h));
+    acc[t][h] = _mm256_fmadd_ps(_mm256_load_ps(panel.d + 8 * (half + h)), acc[t][h], before);
   });
   if constexpr (!Sums::kOffsets) return;
-  __m256 offsets[kTokens][2];
+  __m256 offsets[kTokens][kHalves];
   all([&](int t, int h) { offsets[t][h] = _mm256_setzero_ps(); });
   for (int s = 0; s < steps; ++s)
     all([&](int t, int h) {
-      const __m256 offset = _mm256_load_ps(panel.offsets[s][part] + 8 * h);
+      const __m256 offset = _mm256_load_ps(panel.offsets[s][part] + 8 * (half + h));
       offsets[t][h] = _mm256_fmadd_ps(offset, minus_value<Sums>(x[t][s], part), offsets[t][h]);
     });
-  all([&](int t, int h) { acc[t][h] = _mm256_fmadd_ps(_mm256_load_ps(panel.dmin + 8 * h), offsets[t][h], acc[t][h]); });
+  all([&](int t, int h) {
+    acc[t][h] = _mm256_fmadd_ps(_mm256_load_ps(panel.dmin + 8 * (half + h)), offsets[t][h], acc[t][h]);
+  });
+}
+
+// Rows [8 half, 8 (half + Dot::kHalves)) of what multiply_panel does.
+template <class Dot, class Sums, int kTokens>
+[[gnu::always_inline]] inline void multiply_rows(const Panel& panel, int half, int part, int steps, __m128i bias_shift,
+                                                 const TokenStep* const (&x)[kTokens], float* const* sums) {
+  constexpr int kHalves = Dot::kHalves;
+  const auto all = [](auto&& fn) {
+#pragma GCC unroll 4
+    for (int t = 0; t < kTokens; ++t)
+#pragma GCC unroll 2
+      for (int h = 0; h < kHalves; ++h) fn(t, h);
+  };
+  const int block = part / (Sums::kParts / 2);
+  const bool high = block == 1;
+  __m256 acc[kTokens][kHalves];
+  all([&](int t, int h) {
+    acc[t][h] = Sums::kSuper ? _mm256_setzero_ps() : _mm256_load_ps(sums[t] + 16 * part + 8 * (half + h));
+  });
+  for (int s = 0; s < steps; ++s) {
+    __m256i z[kTokens][kHalves];
+#pragma GCC unroll 4
+    for (int t = 0; t < kTokens; ++t) {
+      // What the codes' bias makes too much.
+      const int32_t* const sum = Sums::kParts == 4 ? x[t][s].minus_sum : x[t][s].minus_sum_block;
+      const __m256i too_much = _mm256_sll_epi32(_mm256_set1_epi32(sum[part]), bias_shift);
+      for (int h = 0; h < kHalves; ++h) z[t][h] = too_much;
+    }
+    Dot::template add<Sums::kPairs>(panel, s, half, Sums::kPairs * part, x, z);
+    __m256 factors[kHalves];
+    for (int h = 0; h < kHalves; ++h) factors[h] = _mm256_load_ps(panel.factors[s][part] + 8 * (half + h));
+    all([&](int t, int h) {
+      const __m256 factor = _mm256_mul_ps(factors[h], _mm256_broadcast_ss(x[t][s].scale + block));
+      const __m256i sum =
+          high ? _mm256_srai_epi32(z[t][h], Sums::shift(Sums::kParts - 1)) : _mm256_srai_epi32(z[t][h], Sums::shift(0));
+      acc[t][h] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(sum), factor, acc[t][h]);
+      if constexpr (Sums::kOffsets && !Sums::kSuper)
+        acc[t][h] = _mm256_fnmadd_ps(_mm256_load_ps(panel.offsets[s][part] + 8 * (half + h)),
+                                     minus_value<Sums>(x[t][s], part), acc[t][h]);
+    });
+  }
+  if constexpr (Sums::kSuper) add_unit<Sums>(panel, part, steps, half, x, sums, acc);
+  all([&](int t, int h) { _mm256_store_ps(sums[t] + 16 * part + 8 * (half + h), acc[t][h]); });
 }
 
 // sums[t][part] += 16 rows of a panel, `steps` steps, times token t.
@@ -64,59 +108,9 @@ void multiply_panel(const Panel& panel, int steps, int shift_of_bias, const Toke
   const __m128i shift = _mm_cvtsi32_si128(shift_of_bias);
   const TokenStep* x[kTokens];
   for (int t = 0; t < kTokens; ++t) x[t] = tokens[t];
-  const auto all = [](auto&& fn) {
-#pragma GCC unroll 4
-    for (int t = 0; t < kTokens; ++t)
-#pragma GCC unroll 2
-      for (int h = 0; h < 2; ++h) fn(t, h);
-  };
-  for (int part = 0; part < Sums::kParts; ++part) {
-    const int block = part / (Sums::kParts / 2);
-    const bool high = block == 1;
-    __m256 acc[kTokens][2];
-    all([&](int t, int h) {
-      acc[t][h] = Sums::kSuper ? _mm256_setzero_ps() : _mm256_load_ps(sums[t] + 16 * part + 8 * h);
-    });
-    for (int s = 0; s < steps; ++s) {
-      __m256i z[kTokens][2];
-#pragma GCC unroll 4
-      for (int t = 0; t < kTokens; ++t) {
-        // What the codes' bias makes too much.
-        const int32_t* const sum = Sums::kParts == 4 ? x[t][s].minus_sum : x[t][s].minus_sum_block;
-        z[t][0] = z[t][1] = _mm256_sll_epi32(_mm256_set1_epi32(sum[part]), shift);
-      }
-      const auto* const codes = reinterpret_cast<const __m256i*>(panel.codes[s][Sums::kPairs * part]);
-      const int16_t* q[kTokens];
-      for (int t = 0; t < kTokens; ++t) q[t] = x[t][s].q + 2 * Sums::kPairs * part;
-      const auto add_pair = [&](int pair) __attribute__((always_inline)) {
-        const __m256i w[2] = {_mm256_load_si256(codes + 2 * pair), _mm256_load_si256(codes + 2 * pair + 1)};
-#pragma GCC unroll 4
-        for (int t = 0; t < kTokens; ++t) {
-          const __m256i two = broadcast_two(q[t] + 2 * pair);
-          z[t][0] = Dot::add(z[t][0], w[0], two);
-          z[t][1] = Dot::add(z[t][1], w[1], two);
-        }
-      };
-      for (int pair = 0; pair < Sums::kPairs; pair += 4) {  // by hand: GCC 12 does not unroll it
-        add_pair(pair);
-        add_pair(pair + 1);
-        add_pair(pair + 2);
-        add_pair(pair + 3);
-      }
-      const __m256 factors[2] = {_mm256_load_ps(panel.factors[s][part]), _mm256_load_ps(panel.factors[s][part] + 8)};
-      all([&](int t, int h) {
-        const __m256 factor = _mm256_mul_ps(factors[h], _mm256_broadcast_ss(x[t][s].scale + block));
-        const __m256i sum = high ? _mm256_srai_epi32(z[t][h], Sums::shift(Sums::kParts - 1))
-                                 : _mm256_srai_epi32(z[t][h], Sums::shift(0));
-        acc[t][h] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(sum), factor, acc[t][h]);
-        if constexpr (Sums::kOffsets && !Sums::kSuper)
-          acc[t][h] = _mm256_fnmadd_ps(_mm256_load_ps(panel.offsets[s][part] + 8 * h), minus_value<Sums>(x[t][s], part),
-                                       acc[t][h]);
-      });
-    }
-    if constexpr (Sums::kSuper) add_unit<Sums>(panel, part, steps, x, sums, acc);
-    all([&](int t, int h) { _mm256_store_ps(sums[t] + 16 * part + 8 * h, acc[t][h]); });
-  }
+  for (int part = 0; part < Sums::kParts; ++part)
+    for (int half = 0; half < 2; half += Dot::kHalves)
+      multiply_rows<Dot, Sums>(panel, half, part, steps, shift, x, sums);
 }
 
 // ---- Eight rows by one token
@@ -138,18 +132,18 @@ class RowSums {
     const int32_t* const sum = Sums::kParts == 4 ? x_[s].minus_sum : x_[s].minus_sum_block;
     for (int i = 0; i < Sums::kParts; ++i)
       z_[place(s, i)] =
-          F::kBias == 0 ? _mm256_setzero_si256() : _mm256_slli_epi32(_mm256_set1_epi32(sum[i]), bias_shift<F>());
+          Dot::begin(bias_shift<F>() == 32 ? _mm256_setzero_si256()
+                                           : _mm256_slli_epi32(_mm256_set1_epi32(sum[i]), bias_shift<F>()));
   }
   [[gnu::always_inline]] void factor(int s, int part, __m256 v) { factors_[place(s, part)] = v; }
   [[gnu::always_inline]] void offset(int s, int part, __m256 v) { offset_[place(s, part)] = v; }
-  [[gnu::always_inline]] void codes(int s, int pair, __m256i v) {
-    __m256i& z = z_[place(s, pair / Sums::kPairs)];
-    z = Dot::add(z, v, broadcast_two(x_[s].q + 2 * pair));
+  [[gnu::always_inline]] void codes(int s, int at, __m256i v) {
+    Dot::codes(z_[place(s, at * (kByteCodes ? 2 : 1) / Sums::kPairs)], x_[s], at, v);
   }
   [[gnu::always_inline]] void end_step(int s) {
     for (int i = 0; i < Sums::kParts; ++i) {
       const int at = place(s, i), block = i / (Sums::kParts / 2);
-      const __m256 sum = _mm256_cvtepi32_ps(_mm256_srai_epi32(z_[at], Sums::shift(i)));
+      const __m256 sum = _mm256_cvtepi32_ps(_mm256_srai_epi32(Dot::total(z_[at]), Sums::shift(i)));
       const __m256 by = _mm256_mul_ps(factors_[at], _mm256_broadcast_ss(x_[s].scale + block));
       const float* const minus = Sums::kParts == 4 ? x_[s].minus_value_group : x_[s].minus_value;
       if constexpr (Sums::kSuper) {
@@ -179,7 +173,7 @@ class RowSums {
   PrefetchStreams& prefetch_;
   PrefetchPace& pace_;
   const TokenStep* x_ = nullptr;
-  __m256i z_[kPlaces];
+  typename Dot::Sum z_[kPlaces];
   __m256 factors_[kPlaces], offset_[kPlaces];
   __m256 of_unit_[Sums::kParts], offsets_[Sums::kParts];
   __m256 d_, dmin_;

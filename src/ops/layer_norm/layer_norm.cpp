@@ -87,9 +87,11 @@ constexpr auto kKernels = joined(  //
     cuda_rows<LayerNormArgs>({
         {"cuda", cuda::layer_norm_fits, cuda::layer_norm, GpuLevel::kMma, nullptr, cuda::kLayerNormTakes},
     }),
-    kernel_rows<LayerNormArgs>({
+    x86_rows<LayerNormArgs>({
         {"avx512", has_avx512<LayerNormArgs>, run<layer_norm_detail::rows_avx512>, CpuLevel::kAvx512},
-        {"avx2", fits_always<LayerNormArgs>, run<layer_norm_detail::rows_avx2>},
+    }),
+    kernel_rows<LayerNormArgs>({
+        {kBaseLevel, fits_always<LayerNormArgs>, run<layer_norm_detail::rows_avx2>},
         {"reference", fits_always<LayerNormArgs>, reference},
     }));
 

@@ -63,9 +63,11 @@ constexpr auto kKernels = joined(  //
     cuda_rows<MixRowsArgs>({
         {"cuda", cuda::mix_rows_fits, cuda::mix_rows, GpuLevel::kMma, nullptr, cuda::kMixRowsTakes},
     }),
-    kernel_rows<MixRowsArgs>({
+    x86_rows<MixRowsArgs>({
         {"avx512", has_avx512<MixRowsArgs>, run<mix_rows_detail::rows_avx512>, CpuLevel::kAvx512},
-        {"avx2", fits_always<MixRowsArgs>, run<mix_rows_detail::rows_avx2>},
+    }),
+    kernel_rows<MixRowsArgs>({
+        {kBaseLevel, fits_always<MixRowsArgs>, run<mix_rows_detail::rows_avx2>},
         {"reference", fits_always<MixRowsArgs>, reference},
     }));
 

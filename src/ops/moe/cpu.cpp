@@ -46,7 +46,7 @@ struct Routing {
 };
 
 Routing route_tokens(const OpContext& ctx, const MoeArgs& a, Workspace::Scope& scope) {
-  const gemm::Core& core = gemm::kAvx2Core;  // float32 as the contract demands
+  const gemm::Core& core = gemm::kBaseCore;  // float32 as the contract demands
   const Tensor& read = a.router_input();
   const int64_t tokens = a.h.dim(0), width = a.h.dim(1), experts = a.router.rows, k = a.top_k;
   const int64_t threads = ctx.pool.size();

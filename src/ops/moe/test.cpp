@@ -154,8 +154,8 @@ struct ExpertMlp {
 std::vector<Bounded> expert(const MoeCase& c, const ExpertMlp& mlp, int64_t e, const std::vector<Bounded>& h,
                             std::string_view kernel) {
   const auto is_float = [](const RandomWeight& w) { return !gemm::has_integers(w.weight.dtype); };
-  if (kernel.starts_with("integer_avx") && (is_float(mlp.gate) || is_float(mlp.up) || is_float(mlp.down)))
-    kernel = "avx2";  // which takes these in the same call
+  if (takes_integers(kernel) && kernel != "integer" && (is_float(mlp.gate) || is_float(mlp.up) || is_float(mlp.down)))
+    kernel = kBaseLevel;  // which takes these in the same call
   const auto product = [&](const RandomWeight& w, const Buffer* bias, const std::vector<Bounded>& in) {
     Weight one = w.weight;
     one.data = reinterpret_cast<const std::byte*>(one.row(0, e));
@@ -175,7 +175,7 @@ std::vector<Bounded> expert(const MoeCase& c, const ExpertMlp& mlp, int64_t e, c
 std::vector<Bounded> want_row(const MoeCase& c, const MoeData& m, const std::vector<Bounded>& h,
                               const std::vector<Bounded>& router_h, std::span<const int32_t> chosen,
                               std::string_view kernel) {
-  const std::string_view router = Suite::is_on_gpu(kernel) ? kernel : "avx2";  // of the router, on every CPU
+  const std::string_view router = Suite::is_on_gpu(kernel) ? kernel : kBaseLevel;  // of the router, on every CPU
   std::vector<Bounded> logits =
       bounded_product(reinterpret_cast<const float*>(m.router.bytes.data()), m.router.weight, 0, router_h, router);
   if (c.biases) logits = with_bias(std::move(logits), m.router_bias.tensor().as<float>());
@@ -204,7 +204,7 @@ std::vector<Bounded> want_row(const MoeCase& c, const MoeData& m, const std::vec
   }
   if (c.shared > 0) {
     const Weight gate{DType::kF32, static_cast<const std::byte*>(m.shared_router.tensor().data), 1, c.width};
-    const Bounded g = bounded_product(m.shared_router.tensor().as<float>(), gate, 0, h, "avx2")[0];
+    const Bounded g = bounded_product(m.shared_router.tensor().as<float>(), gate, 0, h, kBaseLevel)[0];
     const double weight = c.shared_router ? 1.0 / (1.0 + std::exp(-g.value)) : 1.0;
     add(expert(c, {m.shared_gate, m.shared_up, m.shared_down}, 0, h, kernel), weight, g.error + 16 * kEpsF32);
   }

@@ -50,18 +50,22 @@ constexpr auto kAddRmsNorm = joined(  //
     cuda_rows<AddRmsNormArgs>({
         {"cuda", cuda::add_rms_norm_fits, cuda::add_rms_norm, GpuLevel::kMma, nullptr, cuda::kAddRmsNormTakes},
     }),
-    kernel_rows<AddRmsNormArgs>({
+    x86_rows<AddRmsNormArgs>({
         {"avx512", has_avx512<AddRmsNormArgs>, add_rms_norm_cpu<norm::add_rms_norm_avx512>, CpuLevel::kAvx512},
-        {"avx2", fits_always<AddRmsNormArgs>, add_rms_norm_cpu<norm::add_rms_norm_avx2>},
+    }),
+    kernel_rows<AddRmsNormArgs>({
+        {kBaseLevel, fits_always<AddRmsNormArgs>, add_rms_norm_cpu<norm::add_rms_norm_avx2>},
         {"reference", fits_always<AddRmsNormArgs>, norm::add_rms_norm_reference},
     }));
 constexpr auto kGatedRmsNorm = joined(  //
     cuda_rows<GatedRmsNormArgs>({
         {"cuda", cuda::gated_rms_norm_fits, cuda::gated_rms_norm, GpuLevel::kMma, nullptr, cuda::kGatedRmsNormTakes},
     }),
-    kernel_rows<GatedRmsNormArgs>({
+    x86_rows<GatedRmsNormArgs>({
         {"avx512", has_avx512<GatedRmsNormArgs>, gated_rms_norm_cpu<norm::gated_rms_norm_avx512>, CpuLevel::kAvx512},
-        {"avx2", fits_always<GatedRmsNormArgs>, gated_rms_norm_cpu<norm::gated_rms_norm_avx2>},
+    }),
+    kernel_rows<GatedRmsNormArgs>({
+        {kBaseLevel, fits_always<GatedRmsNormArgs>, gated_rms_norm_cpu<norm::gated_rms_norm_avx2>},
         {"reference", fits_always<GatedRmsNormArgs>, norm::gated_rms_norm_reference},
     }));
 

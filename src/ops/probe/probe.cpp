@@ -50,7 +50,9 @@ double measure_read_bandwidth(ThreadPool& pool) {
     int64_t ahead;
   };
   constexpr int64_t kSegment = 4096;  // a page: each stream then has a hardware prefetcher of its own
-  const auto read = cpu_features().avx512 ? probe::read_streams_avx512 : probe::read_streams_avx2;
+  auto read = probe::read_streams_avx2;
+  if constexpr (kOnX86)
+    if (cpu_features().avx512) read = probe::read_streams_avx512;
   constexpr Way kWays[] = {{1, 0}, {4, 512}, {4, 1024}, {8, 1024}, {16, 1024}, {16, 2048}};
   std::array<double, kRepeats> rates[std::size(kWays)];
   std::atomic<uint64_t> sink{0};
@@ -76,10 +78,11 @@ double measure_read_bandwidth(ThreadPool& pool) {
 }
 
 double measure_bf16_peak(ThreadPool& pool) {
-  const CpuFeatures& cpu = cpu_features();
-  const auto multiply = cpu.amx_bf16      ? probe::multiply_amx
-                        : cpu.avx512_bf16 ? probe::multiply_avx512
-                                          : probe::multiply_avx2;
+  auto multiply = probe::multiply_avx2;
+  if constexpr (kOnX86) {
+    if (cpu_features().avx512_bf16) multiply = probe::multiply_avx512;
+    if (cpu_features().amx_bf16) multiply = probe::multiply_amx;
+  }
   constexpr int64_t kRounds = 20000;
   std::array<double, 41> rates;
   for (double& rate : rates) {

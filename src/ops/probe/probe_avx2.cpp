@@ -3,6 +3,18 @@
 #include "ops/probe/kernels.h"
 
 namespace quire::probe {
+namespace {
+
+// A register whose value the compiler does not know.
+void hide(__m256& v) {
+#ifdef __x86_64__
+  asm volatile("" : "+x"(v));
+#else
+  asm volatile("" : "+w"(v.lo), "+w"(v.hi));
+#endif
+}
+
+}  // namespace
 
 uint64_t read_streams_avx2(const std::byte* data, int64_t segment, int streams, int64_t ahead) {
   __m256i sum = _mm256_setzero_si256();
@@ -25,10 +37,10 @@ double multiply_avx2(int64_t rounds) {
   for (__m256& s : sum) s = _mm256_setzero_ps();
   __m256 ones = _mm256_set1_ps(1.0f);
   for (int64_t i = 0; i < rounds; ++i) {
-    asm volatile("" : "+x"(ones));
+    hide(ones);
     for (__m256& s : sum) s = _mm256_fmadd_ps(ones, ones, s);
   }
-  for (__m256& s : sum) asm volatile("" : : "x"(s));
+  for (__m256& s : sum) hide(s);
   return static_cast<double>(rounds) * 12 * 2 * 8;
 }
 

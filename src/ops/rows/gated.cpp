@@ -41,9 +41,11 @@ constexpr auto kKernels = joined(  //
     cuda_rows<GatedProductArgs>({
         {"cuda", fits_always<GatedProductArgs>, cuda::gated_product, GpuLevel::kMma},
     }),
-    kernel_rows<GatedProductArgs>({
+    x86_rows<GatedProductArgs>({
         {"avx512", has_avx512<GatedProductArgs>, cpu<rows::gated_product_avx512>, CpuLevel::kAvx512},
-        {"avx2", fits_always<GatedProductArgs>, cpu<rows::gated_product_avx2>},
+    }),
+    kernel_rows<GatedProductArgs>({
+        {kBaseLevel, fits_always<GatedProductArgs>, cpu<rows::gated_product_avx2>},
         {"reference", fits_always<GatedProductArgs>, reference},
     }));
 

@@ -49,9 +49,11 @@ constexpr auto kKernels = joined(  //
     cuda_rows<ReducePartialsArgs>({
         {"cuda", fits_always<ReducePartialsArgs>, cuda::reduce_partials, GpuLevel::kMma},
     }),
-    kernel_rows<ReducePartialsArgs>({
+    x86_rows<ReducePartialsArgs>({
         {"avx512", has_avx512<ReducePartialsArgs>, cpu<rows::reduce_avx512>, CpuLevel::kAvx512},
-        {"avx2", fits_always<ReducePartialsArgs>, cpu<rows::reduce_avx2>},
+    }),
+    kernel_rows<ReducePartialsArgs>({
+        {kBaseLevel, fits_always<ReducePartialsArgs>, cpu<rows::reduce_avx2>},
         {"reference", fits_always<ReducePartialsArgs>, reference},
     }));
 

@@ -39,9 +39,11 @@ constexpr auto kKernels = joined(  //
     cuda_rows<SoftCapArgs>({
         {"cuda", cuda::soft_cap_fits, cuda::soft_cap, GpuLevel::kMma, nullptr, cuda::kSoftCapTakes},
     }),
-    kernel_rows<SoftCapArgs>({
+    x86_rows<SoftCapArgs>({
         {"avx512", has_avx512<SoftCapArgs>, cpu<rows::soft_cap_avx512>, CpuLevel::kAvx512},
-        {"avx2", fits_always<SoftCapArgs>, cpu<rows::soft_cap_avx2>},
+    }),
+    kernel_rows<SoftCapArgs>({
+        {kBaseLevel, fits_always<SoftCapArgs>, cpu<rows::soft_cap_avx2>},
         {"reference", fits_always<SoftCapArgs>, reference},
     }));
 

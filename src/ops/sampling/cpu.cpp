@@ -376,7 +376,7 @@ void sample_avx2(const OpContext& ctx, const SampleArgs& a) {
   sample_rows(ctx, a, kNoiseAvx2);
 }
 void sample_avx512(const OpContext& ctx, const SampleArgs& a) {
-  sample_rows(ctx, a, kNoiseAvx512);
+  if constexpr (kOnX86) sample_rows(ctx, a, kNoiseAvx512);
 }
 
 }  // namespace quire::sampling

@@ -11,9 +11,11 @@ constexpr auto kKernels = joined(  //
     cuda_rows<SampleArgs>({
         {"cuda", cuda::sample_fits, cuda::sample, GpuLevel::kMma, nullptr, cuda::kSampleTakes},
     }),
-    kernel_rows<SampleArgs>({
+    x86_rows<SampleArgs>({
         {"avx512", has_avx512<SampleArgs>, sampling::sample_avx512, CpuLevel::kAvx512},
-        {"avx2", fits_always<SampleArgs>, sampling::sample_avx2},
+    }),
+    kernel_rows<SampleArgs>({
+        {kBaseLevel, fits_always<SampleArgs>, sampling::sample_avx2},
         {"reference", fits_always<SampleArgs>, sampling::sample_reference},
     }));
 

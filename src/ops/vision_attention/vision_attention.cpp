@@ -23,7 +23,7 @@ bool fits_avx512(const Machine& m, const VisionAttentionArgs& a) {
   return m.cpu.avx512_bf16 && fits_fast(a);
 }
 bool fits_avx2(const Machine& m, const VisionAttentionArgs& a) {
-  return m.cpu.avx2 && fits_fast(a);
+  return m.cpu.base && fits_fast(a);
 }
 
 // A tile holds 32 elements of a head.
@@ -37,10 +37,12 @@ constexpr auto kKernels = joined(  //
         {"cuda", cuda::vision_attention_fits, cuda::vision_attention, GpuLevel::kMma, nullptr,
          cuda::kVisionAttentionTakes},
     }),
-    kernel_rows<VisionAttentionArgs>({
+    x86_rows<VisionAttentionArgs>({
         {"amx", fits_amx, launch<attention::attend_amx, 32>, CpuLevel::kAmx},
         {"avx512", fits_avx512, launch<attention::attend_avx512, 8>, CpuLevel::kAvx512Bf16},
-        {"avx2", fits_avx2, launch<attention::attend_avx2, 8>},
+    }),
+    kernel_rows<VisionAttentionArgs>({
+        {kBaseLevel, fits_avx2, launch<attention::attend_avx2, 8>},
         {"reference", fits_always<VisionAttentionArgs>, vision_attention_detail::reference},
     }));
 

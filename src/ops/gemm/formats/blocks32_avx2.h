@@ -29,7 +29,7 @@ struct DecodeQ8_0 : Format<DType::kQ8_0, Shape<2, false, false, kUnsigned ? 0 : 
 #pragma GCC unroll 4
           for (int j = 0; j < 4; ++j) {
             const int four = 8 * b + 4 * i + j;
-            kUnsigned ? put_unsigned(to, s, four, w.of[j]) : put_bytes(to, s, four, w.of[j]);
+            kUnsigned ? put_unsigned<kBias>(to, s, four, w.of[j]) : put_bytes(to, s, four, w.of[j]);
           }
         }
       }

@@ -119,6 +119,8 @@ struct DecodeQ45K : Format<kFifthBit ? DType::kQ5_K : DType::kQ4_K, Shape<2, tru
     if constexpr (kFifthBit) {
       put_unsigned(to, s, four, joined(w, 0, fifth, 2 * s, 1));
       put_unsigned(to, s, four + 8, joined(w, 4, fifth, 2 * s + 1, 1));
+    } else if constexpr (kByteCodes) {
+      put_nibbles(to, s, four, four + 8, w);
     } else {
       const __m256i low = _mm256_set1_epi16(0x0f), high = _mm256_set1_epi16(0xf0), odd = _mm256_srli_epi16(w, 8);
       to.codes(s, 2 * four, _mm256_and_si256(w, low));

@@ -6,7 +6,8 @@
 // - Panel, eight rows to a panel (panel_avx2.h), of formats that the integer cores take: a struct that says what
 //   weights are made of, and `decode`, which fills eight rows of a panel from `steps` steps of 64 columns. A weight is
 //   kUnit * factor * (code - bias) (+ offset), or with kSuper d * factor * (code - bias) (- dmin * offset), where d and
-//   dmin are those of 256 columns. The integers are those of AVX-512 (integer_avx512.h).
+//   dmin are those of 256 columns. The integers are those of AVX-512 (integer_avx512.h). Where codes are bytes
+//   (kByteCodes) they go four columns at a time, as they are, and no sum is shifted.
 #pragma once
 
 #include "core/m256.h"
@@ -97,9 +98,9 @@ struct Shape {
   static constexpr bool kSuper = kOfSuper;        // whether 256 columns have a d (and a dmin) beside their factors
   static constexpr bool kOffsets = kWithOffsets;  // whether a weight is a product plus an offset
   static constexpr int kPairs = 32 / kOfParts;    // of columns in a part
-  // Codes of a part may be 2^shift times what they should be, where that saves instructions; then all of them
-  // are.
-  static constexpr int shift(int part) { return 2 * part < kOfParts ? kLowShift : kHighShift; }
+  // Codes of 16 bits of a part may be 2^shift times what they should be, where that saves instructions; then all of
+  // them are.
+  static constexpr int shift(int part) { return kByteCodes ? 0 : 2 * part < kOfParts ? kLowShift : kHighShift; }
 };
 
 template <DType kOfType, class OfSums>
@@ -107,7 +108,7 @@ struct Format {
   static constexpr DType kType = kOfType;
   using Sums = OfSums;
   static constexpr int kStepsAtOnce = 1;  // between which codes come in any order
-  static constexpr int kBias = 0;         // a power of two, or 0
+  static constexpr int kBias = 0;         // a power of two, or 0; 128 is taken off bytes as they are put
   static constexpr float kUnit = 1.0f;
 };
 
@@ -116,23 +117,37 @@ struct Format {
 // Signed bytes, 256 times too large.
 template <class To>
 [[gnu::always_inline]] inline void put_bytes(To& to, int step, int four, __m256i w) {
-  to.codes(step, 2 * four, _mm256_slli_epi16(w, 8));
-  to.codes(step, 2 * four + 1, _mm256_and_si256(w, _mm256_set1_epi16(static_cast<int16_t>(0xff00))));
+  if constexpr (kByteCodes) {
+    to.codes(step, four, w);
+  } else {
+    to.codes(step, 2 * four, _mm256_slli_epi16(w, 8));
+    to.codes(step, 2 * four + 1, _mm256_and_si256(w, _mm256_set1_epi16(static_cast<int16_t>(0xff00))));
+  }
 }
-// Bytes that are not negative.
-template <class To>
+// Bytes that are not negative; up to 255 in formats whose bias is 128.
+template <int kBias = 0, class To>
 [[gnu::always_inline]] inline void put_unsigned(To& to, int step, int four, __m256i w) {
-  to.codes(step, 2 * four, _mm256_and_si256(w, _mm256_set1_epi16(0xff)));
-  to.codes(step, 2 * four + 1, _mm256_srli_epi16(w, 8));
+  if constexpr (kByteCodes) {
+    to.codes(step, four, kBias == 128 ? _mm256_xor_si256(w, _mm256_set1_epi8(static_cast<char>(0x80))) : w);
+  } else {
+    to.codes(step, 2 * four, _mm256_and_si256(w, _mm256_set1_epi16(0xff)));
+    to.codes(step, 2 * four + 1, _mm256_srli_epi16(w, 8));
+  }
 }
 // Bytes that hold two codes, of four columns each.
 template <class To>
 [[gnu::always_inline]] inline void put_nibbles(To& to, int step, int low, int high, __m256i w) {
-  const __m256i mask = _mm256_set1_epi16(15);
-  to.codes(step, 2 * low, _mm256_and_si256(w, mask));
-  to.codes(step, 2 * low + 1, _mm256_and_si256(_mm256_srli_epi16(w, 8), mask));
-  to.codes(step, 2 * high, _mm256_and_si256(_mm256_srli_epi16(w, 4), mask));
-  to.codes(step, 2 * high + 1, _mm256_srli_epi16(w, 12));
+  if constexpr (kByteCodes) {
+    const __m256i mask = _mm256_set1_epi8(15);
+    to.codes(step, low, _mm256_and_si256(w, mask));
+    to.codes(step, high, _mm256_and_si256(_mm256_srli_epi16(w, 4), mask));
+  } else {
+    const __m256i mask = _mm256_set1_epi16(15);
+    to.codes(step, 2 * low, _mm256_and_si256(w, mask));
+    to.codes(step, 2 * low + 1, _mm256_and_si256(_mm256_srli_epi16(w, 8), mask));
+    to.codes(step, 2 * high, _mm256_and_si256(_mm256_srli_epi16(w, 4), mask));
+    to.codes(step, 2 * high + 1, _mm256_srli_epi16(w, 12));
+  }
 }
 // The same by way of a table of 16 signed bytes, twice; 256 times too large.
 template <class To>
