@@ -115,6 +115,16 @@ void ServeFlags::add_answers(Flags& flags) {
                         joined_with_or(formats)));
   flags.add("--chat-template,--chat-template-file FILE", &o.chat_template_file,
             "Jinja file to use instead of the model's own chat template");
+  flags
+      .add("--allowed-media-domains HOST", &o.media_domains,
+           "Hosts that pictures are fetched from which requests name by URL: images.example.org, 192.0.2.7:8080, "
+           "localhost:9000. Without a port the usual ones; none by default")
+      .separated()
+      .lists();
+  flags.add("--allowed-local-media-path FOLDER", &o.media_folder,
+            "Pictures in this folder or below it may be named by file: URLs");
+  flags.add("--media-ca FILE", &o.media_ca,
+            "Certificates (PEM) to trust for hosts of --allowed-media-domains, beside the system's");
 }
 
 void ServeFlags::add_http(Flags& flags) {
@@ -233,6 +243,9 @@ Result<server::ServeOptions> ServeFlags::parsed() const {
   if (!s.prefix_cache_file.empty() && !s.engine.prefix_cache)
     return request_error("--prefix-cache-file keeps the prefix cache, which is switched off");
   QUIRE_CHECKED(read_headers(s.limits.system_headers));
+  QUIRE_TRY(s.limits.media, server::MediaPolicy::create(s.media_domains, s.media_folder));
+  if (!s.media_ca.empty() && s.media_domains.empty())
+    return request_error("--media-ca: nothing is fetched; --allowed-media-domains lists hosts");
   unsigned& mode = s.http.listen.unix_socket_mode;
   const auto [end, failed] = std::from_chars(uds_mode.data(), uds_mode.data() + uds_mode.size(), mode, 8);
   if (failed != std::errc() || end != uds_mode.data() + uds_mode.size() || mode > 0777)
@@ -253,6 +266,7 @@ Result<server::ServeOptions> ServeFlags::parsed() const {
                          s.http.max_total_body_bytes, limits.max_body_bytes);
   s.pool.max_waiting_bytes = s.http.max_total_body_bytes;
   s.pool.max_running_bytes = limits.max_body_bytes;
+  s.media.max_waiting_bytes = s.http.max_total_body_bytes;
   s.engine.max_prompt_logprobs = s.limits.max_logprobs;
   return s;
 }

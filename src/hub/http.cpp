@@ -45,7 +45,7 @@ std::string plain_reason(const error_code& ec) {
 
 struct HttpClient::Connection {
   explicit Connection(std::shared_ptr<const TlsContext> tls, const std::atomic<bool>* stop)
-      : stream(std::move(tls), stop) {}
+      : stream(std::move(tls), [stop] { return stop != nullptr && stop->load(); }) {}
   Stream stream;
   boost::beast::flat_buffer buffer{kMaxHead + (size_t{256} << 10)};
 };

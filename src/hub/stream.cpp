@@ -76,7 +76,7 @@ error_code system_code(int number) {
 
 }  // namespace
 
-Result<std::shared_ptr<const TlsContext>> TlsContext::create(const std::string& ca_file) {
+Result<std::shared_ptr<const TlsContext>> TlsContext::create(const std::string& ca_file, std::string_view option) {
   auto tls = std::make_shared<TlsContext>();
   tls->context_.reset(SSL_CTX_new(TLS_client_method()));
   SSL_CTX* const context = tls->get();
@@ -89,9 +89,9 @@ Result<std::shared_ptr<const TlsContext>> TlsContext::create(const std::string& 
   for (const char* const path : kSystemAuthorities)
     if (SSL_CTX_load_verify_locations(context, path, nullptr) == 1) break;
   ERR_clear_error();
-  if (!ca_file.empty()) QUIRE_CHECKED(check_pem_file("--hub-ca", ca_file));
+  if (!ca_file.empty()) QUIRE_CHECKED(check_pem_file(option, ca_file));
   if (!ca_file.empty() && SSL_CTX_load_verify_locations(context, ca_file.c_str(), nullptr) != 1)
-    return request_error("--hub-ca {}: no certificates in PEM format can be read from it", ca_file);
+    return request_error("{} {}: no certificates in PEM format can be read from it", option, ca_file);
   ERR_clear_error();
   return std::shared_ptr<const TlsContext>(std::move(tls));
 }
@@ -101,14 +101,14 @@ Stream::~Stream() {
   if (fd_ >= 0) close(fd_);
 }
 
-bool Stream::wait_for(short events, error_code& ec) const {
+bool Stream::wait_for(short events, Clock::time_point deadline, error_code& ec) const {
   constexpr auto kSlice = std::chrono::milliseconds(100);  // how late a stop may be noticed
   for (;;) {
-    if (stop_ != nullptr && stop_->load()) {
+    if (stopped_ && stopped_()) {
       ec = asio::error::operation_aborted;
       return false;
     }
-    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline_ - Clock::now());
+    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now());
     if (left.count() <= 0) {
       ec = asio::error::timed_out;
       return false;
@@ -126,7 +126,19 @@ bool Stream::wait_for(short events, error_code& ec) const {
 std::unique_ptr<Stream::Failure> Stream::connect(const Url& url, const std::string& unix_socket,
                                                  Clock::time_point deadline) {
   deadline_ = deadline;
-  if (auto failure = unix_socket.empty() ? connect_inet(url) : connect_unix(unix_socket)) return failure;
+  if (unix_socket.empty()) {
+    Lookup found = look_up(url.host, url.port);
+    if (found.failure) return std::make_unique<Failure>(std::move(*found.failure));
+    return connect(url, found.addresses, deadline);
+  }
+  if (auto failure = connect_unix(unix_socket)) return failure;
+  return url.tls ? shake_hands(url) : nullptr;
+}
+
+std::unique_ptr<Stream::Failure> Stream::connect(const Url& url, std::span<const SocketAddress> addresses,
+                                                 Clock::time_point deadline) {
+  deadline_ = deadline;
+  if (auto failure = connect_inet(url, addresses)) return failure;
   return url.tls ? shake_hands(url) : nullptr;
 }
 
@@ -144,34 +156,46 @@ std::unique_ptr<Stream::Failure> Stream::connect_unix(const std::string& path) {
   return nullptr;
 }
 
-std::unique_ptr<Stream::Failure> Stream::connect_inet(const Url& url) {
+Lookup look_up(const std::string& host, const std::string& port) {
   addrinfo hints{};
   hints.ai_socktype = SOCK_STREAM;
   hints.ai_flags = AI_NUMERICSERV;
   addrinfo* found = nullptr;
-  const int lookup = getaddrinfo(url.host.c_str(), url.port.c_str(), &hints, &found);
-  if (lookup != 0)
-    return std::make_unique<Failure>(
-        Failure{request_error("{} cannot be found: {}", url.host,
-                              lookup == EAI_SYSTEM ? strerror(errno) : gai_strerror(lookup)),
-                lookup == EAI_AGAIN});
+  Lookup result;
+  const int failed = getaddrinfo(host.c_str(), port.c_str(), &hints, &found);
+  if (failed != 0) {
+    const char* const why = failed == EAI_SYSTEM ? strerror(errno) : gai_strerror(failed);
+    result.failure.emplace(ConnectFailure{request_error("{} cannot be found: {}", host, why), failed == EAI_AGAIN});
+    return result;
+  }
   const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> addresses(found, freeaddrinfo);
-  error_code ec;
   for (const addrinfo* a = found; a != nullptr; a = a->ai_next) {
-    if (fd_ >= 0) close(fd_);
-    fd_ = socket(a->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-    if (fd_ < 0) {
-      ec = system_code(errno);
-      continue;
-    }
-    ec = {};
-    if (::connect(fd_, a->ai_addr, a->ai_addrlen) != 0 && errno != EINPROGRESS) ec = system_code(errno);
-    if (ec || !wait_for(POLLOUT, ec)) continue;
-    int failed = 0;
-    socklen_t length = sizeof failed;
-    getsockopt(fd_, SOL_SOCKET, SO_ERROR, &failed, &length);
-    if (failed == 0) break;
-    ec = system_code(failed);
+    SocketAddress& address = result.addresses.emplace_back();
+    address.length = std::min<socklen_t>(a->ai_addrlen, sizeof address.bytes);
+    std::memcpy(&address.bytes, a->ai_addr, address.length);
+  }
+  return result;
+}
+
+error_code Stream::connect_to(const SocketAddress& address, Clock::time_point deadline) {
+  if (fd_ >= 0) close(fd_);
+  fd_ = socket(address.bytes.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+  if (fd_ < 0) return system_code(errno);
+  error_code ec;
+  if (::connect(fd_, reinterpret_cast<const sockaddr*>(&address.bytes), address.length) != 0 && errno != EINPROGRESS)
+    return system_code(errno);
+  if (!wait_for(POLLOUT, deadline, ec)) return ec;
+  int failed = 0;
+  socklen_t length = sizeof failed;
+  getsockopt(fd_, SOL_SOCKET, SO_ERROR, &failed, &length);
+  return failed == 0 ? error_code() : system_code(failed);
+}
+
+std::unique_ptr<Stream::Failure> Stream::connect_inet(const Url& url, std::span<const SocketAddress> addresses) {
+  error_code ec = asio::error::host_not_found;
+  for (size_t i = 0; i < addresses.size() && ec; ++i) {
+    const Clock::time_point now = Clock::now();
+    ec = connect_to(addresses[i], now + (deadline_ - now) / static_cast<int>(addresses.size() - i));
   }
   if (ec)
     return std::make_unique<Failure>(Failure{request_error("{} cannot be reached: {}", url.origin(), ec.message())});
@@ -202,7 +226,7 @@ std::unique_ptr<Stream::Failure> Stream::shake_hands(const Url& url) {
           Failure{request_error("{}: its certificate is not trusted: {}. The system's authorities are asked "
                                 "(Debian: package ca-certificates); a hub of your own may need --hub-ca FILE",
                                 url.origin(), X509_verify_cert_error_string(verdict)),
-                  false});
+                  false, true});
     const bool late = ec == asio::error::timed_out || ec == asio::error::operation_aborted;
     return std::make_unique<Failure>(
         Failure{request_error("{}: no TLS with it: {}", url.origin(), late ? ec.message() : tls_reason())});

@@ -5,6 +5,7 @@
 
 #include "gguf/metadata.h"
 #include "server/answer_constraint.h"
+#include "server/media/media_fetcher.h"
 #include "server/paths.h"
 
 namespace quire::server {
@@ -46,7 +47,8 @@ Api::Api(ApiOptions options, Registry& registry)
     : options_(std::move(options)),
       response_store_(options_.responses, registry),
       registry_(registry),
-      pool_(options_.pool, registry) {}
+      pool_(options_.pool, registry),
+      media_(std::make_unique<MediaFetcher>(options_.media, registry)) {}
 
 Api::~Api() {
   forget();
@@ -68,6 +70,7 @@ void Api::drain() {
 void Api::forget() {
   drain();
   if (const Loaded now = loaded(); now.model) now.model->grammars().stop();  // tasks may wait for it
+  media_->stop();
   pool_.stop();
   Loaded last;
   {
@@ -230,7 +233,7 @@ ApiResult<Api::Admission> Api::admit(const HttpRequest& head) const {
 
 void Api::handle(HttpRequest request, const Admission& admitted, const std::shared_ptr<Responder>& responder) {
   const Route& route = *admitted.route;
-  Call call{std::move(request), responder, {}, nullptr, std::chrono::steady_clock::now()};
+  Call call{std::move(request), responder, {}, nullptr, std::chrono::steady_clock::now(), 0, {}};
   const ApiStatus done = [&]() -> ApiStatus {
     QUIRE_CHECKED(check_state(route));  // it may have changed while the body came
     if (route.has(Route::kModel)) {
@@ -247,7 +250,7 @@ void Api::handle(HttpRequest request, const Admission& admitted, const std::shar
 }
 
 void Api::handle_direct(size_t bytes, DirectHandler handler, const std::shared_ptr<Responder>& responder) {
-  Call call{{}, responder, loaded(), nullptr, std::chrono::steady_clock::now()};
+  Call call{{}, responder, loaded(), nullptr, std::chrono::steady_clock::now(), 0, {}};
   if (state_ != State::kReady || call.loaded.model == nullptr)
     return responder->send(ApiError{503, "the model is being loaded, or given up", "", "unavailable"});
   responder->record().model = call.loaded.model->name();
@@ -267,16 +270,21 @@ void Api::count_request(const char* api) {
 }
 
 // The task alone holds the request: when it has run, or was dropped, the body's memory is free.
-ApiStatus Api::enqueue(Call call, size_t bytes, std::function<ApiStatus(Call&)> handler) {
+ApiStatus Api::enqueue(Call call, size_t bytes, CallHandler handler) {
   call.ticket = std::make_shared<RequestPool::Ticket>();
+  call.bytes = bytes;
   give_up_where_nobody_waits(call);
   RequestPool::Task task{.client = pool_client_of(call), .bytes = bytes, .ticket = call.ticket};
   task.refuse = [responder = call.responder](const ApiError& error) { answer(responder, error); };
   task.run = [handler = std::move(handler), shared = std::make_shared<Call>(std::move(call))] {
     const ApiStatus done = handler(*shared);
-    if (!done.ok()) answer(shared->responder, done.error());
+    if (!done.ok()) refuse(*shared, done.error());
   };
   return pool_.submit(std::move(task));
+}
+
+void Api::refuse(const Call& call, const ApiError& error) {
+  if (!call.tell || !call.tell(error)) answer(call.responder, error);
 }
 
 // Until whoever answers the request says what else is to be done then.

@@ -12,6 +12,7 @@
 
 #include "server/auth.h"
 #include "server/embedding_answer.h"
+#include "server/media/media_options.h"
 #include "server/metrics.h"
 #include "server/model_context.h"
 #include "server/origin_policy.h"
@@ -23,6 +24,7 @@
 namespace quire::server {
 
 class AnswerWriter;
+class MediaFetcher;
 struct AnswerConstraint;
 struct GenerationPlan;
 struct EmbeddingRequest;
@@ -37,6 +39,7 @@ struct ApiOptions {
   bool page = true;  // a chat at "/", for browsers
   RequestPoolOptions pool;
   ResponseStoreOptions responses;  // of /v1/responses
+  MediaOptions media;       // how pictures are fetched; from where, the limits of the model say
 };
 
 class Api {
@@ -109,6 +112,9 @@ class Api {
     Loaded loaded;                  // empty for routes that need no model
     RequestPool::TicketPtr ticket;  // null for routes without a body
     std::chrono::steady_clock::time_point arrived;
+    size_t bytes = 0;  // of the body
+    // Tells an error in another way than by its status; false: it is not one for that. May be empty.
+    std::function<bool(const ApiError& error)> tell;
   };
   // On a thread of the pool, or for routes without a body on the connection's executor. Says what it has to say with
   // answer(), or with what an object posts to the responder; an error is answered by who called it.
@@ -132,7 +138,15 @@ class Api {
   ApiResult<int> check_key(const HttpRequest& head, const Route* route) const;
   ApiStatus check_state(const Route& route) const;
   void count_request(const char* api);
-  ApiStatus enqueue(Call call, size_t bytes, std::function<ApiStatus(Call&)> handler);
+  using CallHandler = std::function<ApiStatus(Call& call)>;
+  ApiStatus enqueue(Call call, size_t bytes, CallHandler handler);
+  // What a handler that found an error has done with it: its client is told.
+  static void refuse(const Call& call, const ApiError& error);
+  // Goes on with `then` when the pictures are here that the conversation names by URL: at once where there are none,
+  // and else as a further task of the pool, while no thread of it waits. `pictures` must live as long as `then` does.
+  // The call is moved away; with an error it is back.
+  ApiStatus with_pictures(Call& call, Pictures& pictures, CallHandler then);
+  void go_on_later(const std::shared_ptr<Call>& call, ApiStatus fetched, CallHandler then);
   void give_up_where_nobody_waits(const Call& call);
   Loaded loaded() const;
   // The document that a body is; the body is freed.
@@ -164,7 +178,8 @@ class Api {
   // Of the request the conversation is moved away.
   ApiResult<EncodedPrompt> encode_conversation(const Call& call, ChatRequest& request);
   // Answers a conversation in the form of the API that the writer speaks.
-  ApiStatus converse(Call& call, ChatRequest request, const MakeWriter& make_writer);
+  ApiStatus converse(Call& call, ChatRequest request, MakeWriter make_writer);
+  ApiStatus answer_conversation(Call& call, ChatRequest& request, const MakeWriter& make_writer);
   // Likewise texts that are gone on with.
   ApiStatus go_on(Call& call, CompletionRequest request, const MakeTextWriter& make_writer);
   ApiStatus embed(Call& call, EmbeddingRequest request, WriteVectors write);
@@ -184,7 +199,8 @@ class Api {
   std::atomic<State> state_{State::kLoading};
   mutable std::mutex mutex_;
   Loaded loaded_;
-  RequestPool pool_;  // the last member: its threads use the others
+  RequestPool pool_;
+  std::unique_ptr<MediaFetcher> media_;  // the last members: their threads use the others
 };
 
 // An API that clients speak.

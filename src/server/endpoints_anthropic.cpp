@@ -35,9 +35,12 @@ ApiStatus Api::AnthropicRoutes::count_tokens(Api& api, Call& call) {
   QUIRE_TRY(ChatRequest r, parse_anthropic_request(std::move(document), model.limits(), true));
   api.report(call, r.ignored);
   QUIRE_CHECKED(model.check_name(r.params.model));
-  QUIRE_TRY(const EncodedPrompt prompt, model.encode(std::move(r.conversation)));
-  answer(call, {{"input_tokens", prompt.tokens.size()}});
-  return {};
+  const auto request = std::make_shared<ChatRequest>(std::move(r));
+  return api.with_pictures(call, request->conversation.pictures, [request](Call& c) -> ApiStatus {
+    QUIRE_TRY(const EncodedPrompt prompt, c.loaded.model->encode(std::move(request->conversation)));
+    answer(c, {{"input_tokens", prompt.tokens.size()}});
+    return {};
+  });
 }
 
 }  // namespace quire::server

@@ -218,10 +218,18 @@ ApiResult<EncodedPrompt> Api::encode_conversation(const Call& call, ChatRequest&
   return std::move(recent.prompt);
 }
 
-ApiStatus Api::converse(Call& call, ChatRequest r, const MakeWriter& make_writer) {
-  const auto& [model, service] = call.loaded;
+ApiStatus Api::converse(Call& call, ChatRequest r, MakeWriter make_writer) {
   report(call, r.ignored);
-  QUIRE_CHECKED(model->check_name(r.params.model));
+  QUIRE_CHECKED(call.loaded.model->check_name(r.params.model));
+  const auto request = std::make_shared<ChatRequest>(std::move(r));
+  return with_pictures(call, request->conversation.pictures,
+                       [this, request, make_writer = std::move(make_writer)](Call& c) {
+                         return answer_conversation(c, *request, make_writer);
+                       });
+}
+
+ApiStatus Api::answer_conversation(Call& call, ChatRequest& r, const MakeWriter& make_writer) {
+  const auto& [model, service] = call.loaded;
   QUIRE_TRY(EncodedPrompt prompt, encode_conversation(call, r));
   truncate(r.params, model->context(), prompt);
   QUIRE_TRY(const int64_t max_tokens, model->room_for(prompt, r.params));
@@ -311,11 +319,15 @@ ApiStatus Api::TextRoutes::render_chat(Api& api, Call& call) {
   QUIRE_TRY(ChatRequest r, parse_chat_request(std::move(document), model.limits()));
   api.report(call, r.ignored);
   QUIRE_CHECKED(model.check_name(r.params.model));
-  QUIRE_TRY(EncodedPrompt prompt, model.encode(std::move(r.conversation)));
-  truncate(r.params, model.context(), prompt);
-  QUIRE_TRY(const int64_t max_tokens, model.room_for(prompt, r.params));
-  answer(call, HttpResponse{.body = rendered(model, r.params, prompt.tokens, max_tokens)});
-  return {};
+  const auto request = std::make_shared<ChatRequest>(std::move(r));
+  return api.with_pictures(call, request->conversation.pictures, [request](Call& c) -> ApiStatus {
+    const ModelContext& m = *c.loaded.model;
+    QUIRE_TRY(EncodedPrompt prompt, m.encode(std::move(request->conversation)));
+    truncate(request->params, m.context(), prompt);
+    QUIRE_TRY(const int64_t max_tokens, m.room_for(prompt, request->params));
+    answer(c, HttpResponse{.body = rendered(m, request->params, prompt.tokens, max_tokens)});
+    return {};
+  });
 }
 
 // Likewise a list, of each prompt.

@@ -213,14 +213,18 @@ ApiStatus Api::InfoRoutes::tokenize(Api& api, Call& call) {
   QUIRE_TRY(TokenizeRequest r, parse_tokenize_request(std::move(document), m.limits()));
   api.report(call, r.ignored);
   QUIRE_CHECKED(m.check_name(r.model));
-  EncodedPrompt p;
-  if (auto* const conversation = std::get_if<Conversation>(&r.input)) {
-    QUIRE_TRY(p, m.encode(std::move(*conversation), r.add_special));
-  } else {
-    QUIRE_TRY(p, m.encode(Prompt(std::get<std::string>(std::move(r.input))), r.add_special));
+  if (auto* const text = std::get_if<std::string>(&r.input)) {
+    QUIRE_TRY(const EncodedPrompt p, m.encode(Prompt(std::move(*text)), r.add_special));
+    answer(call, HttpResponse{.body = tokens_body(p.tokens, m, r.token_texts)});
+    return {};
   }
-  answer(call, HttpResponse{.body = tokens_body(p.tokens, m, r.token_texts)});
-  return {};
+  const auto kept = std::make_shared<TokenizeRequest>(std::move(r));
+  auto& conversation = std::get<Conversation>(kept->input);
+  return api.with_pictures(call, conversation.pictures, [kept, &conversation](Call& c) -> ApiStatus {
+    QUIRE_TRY(const EncodedPrompt p, c.loaded.model->encode(std::move(conversation), kept->add_special));
+    answer(c, HttpResponse{.body = tokens_body(p.tokens, *c.loaded.model, kept->token_texts)});
+    return {};
+  });
 }
 
 ApiStatus Api::InfoRoutes::detokenize(Api& api, Call& call) {

@@ -150,27 +150,30 @@ ApiStatus Api::ResponsesRoutes::create(Api& api, Call& call) {
   QUIRE_TRY(ResponsesRequest r, parse_responses_request(std::move(document), model.limits(), std::move(earlier)));
   r.echo.fields["store"] = store;
   const bool stream = r.chat.params.stream;
-  ResponsesEnvelope envelope{.id = kept.id,
-                             .model = model.told_name(r.chat.params.model),
-                             .custom = std::move(r.echo.custom),
-                             .echo = std::move(r.echo.fields)};
-  if (r.chat.params.request.sampling.logprobs >= 0) envelope.tokenizer = &model.tokenizer();
+  const auto envelope = std::make_shared<ResponsesEnvelope>(
+      ResponsesEnvelope{.id = kept.id,
+                        .model = model.told_name(r.chat.params.model),
+                        .custom = std::move(r.echo.custom),
+                        .echo = std::move(r.echo.fields)});
+  if (r.chat.params.request.sampling.logprobs >= 0) envelope->tokenizer = &model.tokenizer();
   if (store) {
     const int key = call.responder->record().key;
-    envelope.keep = [&api, key, id = kept.id](const Json& response) {
+    envelope->keep = [&api, key, id = kept.id](const Json& response) {
       std::vector<std::string> output;
       for (const Json& item : response["output"]) output.push_back(dump(item));
       api.response_store_.finish(key, id, std::move(output), dump(response));
     };
     api.response_store_.begin(key, std::move(kept));
   }
-  const ApiStatus begun = api.converse(call, std::move(r.chat), [&](const GenerationPlan&, const GenerationParams&) {
-    return responses_writer(std::move(envelope));
-  });
   // Codex makes a conversation shorter when an event tells it to, and gives up at a status.
-  if (begun.ok() || !stream || !begun.error().overflow) return begun;
-  stream_failure(call.responder, *responses_writer(std::move(envelope)), begun.error());
-  return {};
+  call.tell = [responder = call.responder, envelope, stream](const ApiError& error) {
+    if (!stream || !error.overflow) return false;
+    stream_failure(responder, *responses_writer(std::move(*envelope)), error);
+    return true;
+  };
+  return api.converse(call, std::move(r.chat), [envelope](const GenerationPlan&, const GenerationParams&) {
+    return responses_writer(std::move(*envelope));
+  });
 }
 
 ApiStatus Api::ResponsesRoutes::stored(Api& api, Call& call) {

@@ -18,6 +18,7 @@
 #include "core/output.h"
 #include "core/signals.h"
 #include "engine/sampling_defaults.h"
+#include "hub/stream.h"
 #include "server/input_watch.h"
 #include "server/memory_parts.h"
 #include "server/notify.h"
@@ -178,6 +179,14 @@ void tell_connections(int64_t asked, int64_t taken) {
                   descriptor_limit(), taken, asked));
 }
 
+Result<MediaOptions> media_of(const ServeOptions& o) {
+  MediaOptions media = o.media;
+  if (!o.media_domains.empty()) {
+    QUIRE_TRY(media.tls, hub::TlsContext::create(o.media_ca, "--media-ca"));
+  }
+  return media;
+}
+
 OriginPolicy::Guard guard_of(const HttpServerOptions& http, bool has_keys) {
   if (has_keys) return OriginPolicy::Guard::kOther;
   if (!http.listen.unix_socket.empty()) return OriginPolicy::Guard::kUnixSocket;
@@ -205,6 +214,7 @@ Status serve_until_signal(const ServeOptions& o, Registry& registry, LineWriter&
   QUIRE_TRY(std::string chat_template, read_template(o.chat_template_file, o.files_within));
   JsonLimits json;
   json.max_bytes = o.http.session.limits.max_body_bytes;
+  QUIRE_TRY(MediaOptions media, media_of(o));
   QUIRE_TRY(OriginPolicy origins,
             OriginPolicy::create(o.allowed_origins, o.allowed_hosts, guard_of(o.http, !keys.empty())));
   Api api({.keys = std::move(keys),
@@ -215,7 +225,8 @@ Status serve_until_signal(const ServeOptions& o, Registry& registry, LineWriter&
            .split_reasoning = o.split_reasoning,
            .page = o.page,
            .pool = o.pool,
-           .responses = o.responses},
+           .responses = o.responses,
+           .media = std::move(media)},
           registry);
   QUIRE_TRY(const std::unique_ptr<HttpServer> http, HttpServer::create(o.http, api, registry, logs.access));
   tell_connections(o.http.max_connections, http->max_connections());

@@ -9,6 +9,7 @@
 #include "engine/engine.h"
 #include "server/engine_group.h"
 #include "server/http_server.h"
+#include "server/media/media_options.h"
 #include "server/protocol/generation_params.h"
 #include "server/request_pool.h"
 #include "server/response_store.h"
@@ -54,6 +55,10 @@ struct ServeOptions {
   HttpServerOptions http;
   RequestPoolOptions pool;
   ResponseStoreOptions responses;
+  MediaOptions media;  // how pictures are fetched. From where: `media_domains` and `media_folder` (media_policy.h)
+  std::vector<std::string> media_domains;
+  std::string media_folder;
+  std::string media_ca;  // certificates (PEM) that are trusted beside the system's
   size_t max_queue = 256;
   std::string prefix_cache_file;        // keeps the prefix cache while the server is down; empty: none does
   int64_t prefix_cache_file_bytes = 0;  // that it has at most

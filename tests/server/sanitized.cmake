@@ -7,6 +7,8 @@ set(sanitized
     admission
     device_loss
     engine_group
+    media
+    media_fetcher
     pictures
     request_pool
     response_store
@@ -19,6 +21,7 @@ if(NOT QUIRE_SANITIZE MATCHES "thread")
       embedding
       http
       malformed
+      media_policy
       ollama
       protocol
       responses

@@ -37,6 +37,7 @@ bool read_content(const json& content, Turn& turn) {
     server::ApiResult<server::Json> picture = server::picture_part(own, "the conversation");
     if (!picture.ok()) return false;
     turn.pictures.push_back(server::take_picture(*picture));
+    if (!turn.pictures.back()->url.empty()) return false;  // a file of ours has the pictures themselves
   }
   return true;
 }

@@ -79,6 +79,9 @@ ApiStatus add_picture(Part& part, const RequestLimits& limits, Pictures& to, std
   if (to.files.size() >= static_cast<size_t>(limits.max_images))
     return bad_field("messages", "invalid_value", "the request has more than {} pictures (limit max_images)",
                      limits.max_images);
+  if (const PictureFile& file = *part.picture; !file.url.empty())
+    if (const auto source = limits.media.judge(file.url); !source.ok())
+      return bad_field(file.field, "invalid_image_url", "'{}': {}", file.field, source.error().message);
   if (to.word.empty()) to.word = "picture" + random_hex();
   text += to.word_of(to.files.size());
   to.files.push_back(std::move(part.picture));

@@ -9,6 +9,7 @@
 #include "image/decode.h"
 #include "server/protocol/constraint.h"
 #include "server/protocol/fields.h"
+#include "server/protocol/media_policy.h"
 #include "tokenizer/chat_template.h"
 
 namespace quire::server {
@@ -50,6 +51,7 @@ struct RequestLimits {
   bool images = false;            // the model takes pictures. Filled in
   int max_images = 256;           // of one request
   image::ImageLimits image;       // of each
+  MediaPolicy media;              // from where those are fetched that requests name by URL
   size_t max_image_memory = size_t{2} << 30;  // of decoded pictures, of all requests together
 };
 

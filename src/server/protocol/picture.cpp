@@ -5,6 +5,7 @@
 
 #include "gguf/metadata.h"
 #include "server/protocol/base64.h"
+#include "server/protocol/media_policy.h"
 
 namespace quire::server {
 namespace {
@@ -41,11 +42,17 @@ ApiResult<Json> from_base64_text(std::string_view text, const std::string& where
   return Json{{"type", "image"}, {"data", Json::binary(std::move(*bytes))}, {"where", where}};
 }
 
+Json bytes_of(std::string_view text) {
+  return Json::binary(std::vector<uint8_t>(text.begin(), text.end()));
+}
+
 ApiError elsewhere(std::string_view url, const std::string& field) {
   constexpr size_t kMostShown = 16;
   const size_t colon = url.find(':');
   const bool scheme = colon != std::string_view::npos && colon <= kMostShown;
-  return bad_field(field, "invalid_value", "'{}' is {}: only data: URLs are taken, with the picture as base64", field,
+  return bad_field(field, "invalid_value",
+                   "'{}' is {}: data: URLs are taken, with the picture as base64, and those of http:, https: and file:",
+                   field,
                    scheme ? "a URL of " + gguf::printable(url.substr(0, colon + 1)) : std::string("no URL"));
 }
 
@@ -53,6 +60,8 @@ ApiError elsewhere(std::string_view url, const std::string& field) {
 ApiResult<Json> from_url(const Json& url, const std::string& where, const std::string& field) {
   if (!url.is_string()) return bad_field(field, "invalid_type", "'{}' must be a string, not {}", field, json_kind(url));
   const std::string_view text = url.get_ref<const std::string&>();
+  if (MediaPolicy::knows_scheme(text))
+    return Json{{"type", "image"}, {"link", bytes_of(text)}, {"where", where}, {"field", field}};
   if (!begins_with(text, "data:")) return elsewhere(text, field);
   const size_t comma = text.find(',');
   if (comma == std::string_view::npos || !ends_with(text.substr(0, comma), ";base64"))
@@ -101,7 +110,8 @@ bool is_picture(const Json& part) {
 }
 
 ApiResult<Json> picture_part(Json& part, const std::string& where) {
-  if (const Json* const data = member(part, "data"); data != nullptr && data->is_binary()) return std::move(part);
+  for (const char* const name : {"data", "link"})
+    if (const Json* const bytes = member(part, name); bytes != nullptr && bytes->is_binary()) return std::move(part);
   QUIRE_TRY(Json picture, read_picture(part, where));
   if (Json* const mark = member(part, "cache_control")) picture["cache_control"] = std::move(*mark);
   part = Json();  // whose text is large
@@ -112,17 +122,23 @@ ApiResult<Json> picture_of_base64(Json& text, const std::string& where) {
   if (!text.is_string())
     return bad_field(where, "invalid_type", "'{}' must be a string of base64, not {}", where, json_kind(text));
   const std::string_view given = text.get_ref<const std::string&>();
-  const bool url = begins_with(given, "data:");
+  const bool url = begins_with(given, "data:") || MediaPolicy::knows_scheme(given);
   QUIRE_TRY(Json picture, url ? from_url(text, where, where) : from_base64_text(given, where, where));
   text = Json();
   return picture;
 }
 
 PicturePtr take_picture(Json& part) {
-  Json* const data = member(part, "data");
-  if (data == nullptr || !data->is_binary()) return nullptr;
+  Json *const data = member(part, "data"), *const link = member(part, "link");
   auto file = std::make_shared<PictureFile>();
-  file->bytes = std::move(static_cast<std::vector<uint8_t>&>(data->get_binary()));
+  if (link != nullptr && link->is_binary()) {
+    file->url.assign(link->get_binary().begin(), link->get_binary().end());
+    file->field = part["field"].get<std::string>();
+  } else if (data != nullptr && data->is_binary()) {
+    file->bytes = std::move(static_cast<std::vector<uint8_t>&>(data->get_binary()));
+  } else {
+    return nullptr;
+  }
   file->where = part["where"].get<std::string>();
   return file;
 }

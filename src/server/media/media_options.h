@@ -1,0 +1,28 @@
+// How pictures are fetched that requests name by URL. From where they may be fetched, MediaPolicy says.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <string>
+
+namespace quire::hub {
+class TlsContext;
+struct Lookup;
+}  // namespace quire::hub
+
+namespace quire::server {
+
+struct MediaOptions {
+  int threads = 16;                              // pictures that are fetched at once; of one client half of them
+  std::chrono::milliseconds timeout{10'000};     // for all pictures of a request, waiting for a thread included
+  size_t max_request_bytes = size_t{64} << 20;   // of all pictures of a request
+  size_t max_total_bytes = size_t{256} << 20;    // of those of all requests, until they are decoded
+  size_t max_waiting = 256;                      // requests whose pictures are being fetched; of one client half of them
+  size_t max_waiting_bytes = size_t{256} << 20;  // of their bodies, likewise
+  std::shared_ptr<const hub::TlsContext> tls;    // null: no https
+  std::function<hub::Lookup(const std::string& host, const std::string& port)> look_up;  // empty: asks the system
+};
+
+}  // namespace quire::server

@@ -1,0 +1,487 @@
+// Pictures that requests name by URL: what every API makes of them, from where they are fetched, and what becomes of
+// hosts that answer late, too much, wrong or never.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "server/client.h"
+#include "server/demo_server.h"
+#include "server/picture_host.h"
+#include "server/picture_model.h"
+#include "server/scripted_service.h"
+#include "support/program.h"
+#include "support/tls_pair.h"
+
+namespace quire::test {
+namespace {
+
+using testing::HasSubstr;
+using testing::Not;
+
+ModelPtr shared_model() {
+  static const ModelPtr model = picture_model();
+  return model;
+}
+
+Json image_part(const std::string& url) {
+  return {{"type", "image_url"}, {"image_url", {{"url", url}}}};
+}
+Json chat_body(const Json& content) {
+  return {{"messages", {{{"role", "user"}, {"content", content}}}}};
+}
+
+class MediaUrls : public ProgramTest {
+ protected:
+  MediaUrls() { host_.add_file("/a.png", picture_file("png-rgb")); }
+
+  // Serves with what `edit` makes of the options, anew.
+  void serve(const std::vector<std::string>& domains, const std::function<void(DemoServer::Options&)>& edit = {},
+             const std::string& folder = "") {
+    DemoServer::Options o;
+    o.service = service_;
+    o.loaded = shared_model();
+    o.limits.media = *server::MediaPolicy::create(domains, folder);
+    o.api.media.look_up = names_.look_up();
+    o.api.media.timeout = std::chrono::seconds(60);
+    if (edit) edit(o);
+    server_.reset();
+    server_.emplace(std::move(o));
+  }
+  void serve_this_host(const std::function<void(DemoServer::Options&)>& edit = {}) {
+    serve({"127.0.0.1:" + host_.port()}, edit);
+  }
+  Reply send(const char* path, const Json& body) {
+    service_->will_answer({.texts = {"x"}});
+    return ask(server_->port(), post(path, body));
+  }
+  Reply chat(const std::string& url) { return send("/v1/chat/completions", chat_body(Json::array({image_part(url)}))); }
+  void expect_400(const std::string& url, const std::string& words, const std::string& also = "'messages[0]") {
+    const Reply r = chat(url);
+    EXPECT_EQ(r.status, 400) << url << r.body;
+    EXPECT_THAT(r.error(), HasSubstr(words)) << url;
+    EXPECT_THAT(r.error(), HasSubstr(also)) << url;
+  }
+  size_t requests() const { return service_->requests().size(); }
+  double fetches(const std::string& outcome) const {
+    return server_->metric(fmt::format("quire:media_fetches_total{{outcome=\"{}\"}}", outcome));
+  }
+
+  std::shared_ptr<ScriptedService> service_ = std::make_shared<ScriptedService>();
+  FakeNames names_;
+  PictureHost host_;
+  std::optional<DemoServer> server_;
+};
+
+TEST_F(MediaUrls, AreFetchedForEveryApi) {
+  serve_this_host();
+  const std::string url = host_.url("/a.png"), data = picture_url("png-rgb");
+  const auto texts = [](const std::string& u) { return Json::array({{{"type", "text"}, {"text", "what"}}, image_part(u)}); };
+  const auto block = [](const std::string& u) {
+    return Json{{"type", "image"}, {"source", {{"type", "url"}, {"url", u}}}};
+  };
+  const auto chat = [&](const std::string& u) { return chat_body(texts(u)); };
+  const auto messages = [&](const std::string& u) {
+    return Json{{"max_tokens", 9}, {"messages", {{{"role", "user"}, {"content", {block(u)}}}}}};
+  };
+  const auto responses = [&](const std::string& u) {
+    return Json{{"input", {{{"role", "user"}, {"content", {{{"type", "input_image"}, {"image_url", u}}}}}}}};
+  };
+  const auto ollama = [&](const std::string& u) {
+    return Json{{"stream", false}, {"messages", {{{"role", "user"}, {"content", "what"}, {"images", {u}}}}}};
+  };
+  const auto generate = [&](const std::string& u) {
+    return Json{{"stream", false}, {"prompt", "what"}, {"images", {u}}};
+  };
+  using Body = std::function<Json(const std::string&)>;
+  for (const auto& [path, body] : std::vector<std::pair<const char*, Body>>{{"/v1/chat/completions", chat},
+                                                                            {"/v1/messages", messages},
+                                                                            {"/v1/responses", responses},
+                                                                            {"/api/chat", ollama},
+                                                                            {"/api/generate", generate}}) {
+    ASSERT_EQ(send(path, body(data)).status, 200) << path;
+    const Request wanted = service_->requests().back();
+    const int before = host_.asked("/a.png");
+    const Reply r = send(path, body(url));
+    ASSERT_EQ(r.status, 200) << path << r.body;
+    const Request got = service_->requests().back();
+    EXPECT_TRUE(std::ranges::equal(got.prompt, wanted.prompt)) << path;
+    ASSERT_NE(got.images, nullptr) << path;
+    EXPECT_EQ((*got.images)[0].digest, (*wanted.images)[0].digest) << path;
+    EXPECT_EQ(host_.asked("/a.png"), before + 1) << path;
+  }
+  for (const auto& [path, body] : std::vector<std::pair<const char*, Body>>{
+           {"/tokenize", chat}, {"/v1/messages/count_tokens", messages}}) {
+    const Reply counted = ask(server_->port(), post(path, body(url)));
+    EXPECT_EQ(counted.status, 200) << counted.body;
+    EXPECT_EQ(counted.body, ask(server_->port(), post(path, body(data))).body);
+  }
+  const Json rendered = ask(server_->port(), post("/v1/chat/completions/render", chat(url))).json();
+  EXPECT_EQ(rendered["token_ids"], ask(server_->port(), post("/v1/chat/completions/render", chat(data))).json()["token_ids"]);
+  const FakeRequest seen = host_.seen().back();
+  EXPECT_EQ(seen.method, "GET");
+  EXPECT_EQ(seen.headers.at("host"), "127.0.0.1:" + host_.port());
+  EXPECT_FALSE(seen.headers.contains("authorization"));
+  EXPECT_FALSE(seen.headers.contains("cookie"));
+}
+
+TEST_F(MediaUrls, AreFetchedOnceAsOftenAsTheyStand) {
+  host_.add_file("/b.jpg", picture_file("jpeg-420"));
+  serve_this_host();
+  const std::string a = host_.url("/a.png?key=1"), b = host_.url("/b.jpg");
+  const Reply r = send("/v1/chat/completions", chat_body({image_part(a), image_part(picture_url("gif-plain")), image_part(b),
+                                                         image_part(a)}));
+  ASSERT_EQ(r.status, 200) << r.body;
+  const auto images = service_->requests().back().images;
+  ASSERT_EQ(images->size(), 4u);
+  EXPECT_EQ((*images)[0].digest, (*images)[3].digest);
+  EXPECT_NE((*images)[0].digest, (*images)[2].digest);
+  EXPECT_EQ(host_.asked("/a.png?key=1"), 1);
+  EXPECT_EQ(host_.asked(), 2);
+  EXPECT_EQ(fetches("fetched"), 2);
+  EXPECT_EQ(fetches("failed"), 0);
+  EXPECT_EQ(server_->metric("quire:media_waiting_requests"), 0);
+  EXPECT_EQ(server_->metric("quire:media_fetched_bytes_total"),
+            static_cast<double>(picture_file("png-rgb").size() + picture_file("jpeg-420").size()));
+}
+
+TEST_F(MediaUrls, AreRefusedUnlessTheyAreListed) {
+  serve({});
+  expect_400(host_.url("/a.png"), "--allowed-media-domains", "'messages[0].content[0].image_url.url'");
+  expect_400("https://example.org/a.png", "--allowed-media-domains");
+  expect_400("file:///etc/passwd", "--allowed-local-media-path");
+  expect_400("ftp://example.org/a.png", "is a URL of 'ftp:'");
+  serve({"127.0.0.1:1", "example.org"});
+  expect_400(host_.url("/a.png"), "fetches no pictures from http://127.0.0.1:" + host_.port());
+  expect_400(host_.url("/a.png", "localhost"), "fetches no pictures from");
+  expect_400("http://user:secret@example.org/a.png", "names a user");
+  expect_400("http://example.org:22/a.png", "fetches no pictures from");
+  EXPECT_EQ(host_.asked(), 0);
+  EXPECT_EQ(names_.asked(), 0);
+  EXPECT_EQ(requests(), 0u);
+}
+
+TEST_F(MediaUrls, RedirectsAreJudgedAnew) {
+  serve_this_host();
+  host_.add_redirect("/1", "/a.png");
+  host_.add_redirect("/2", host_.url("/1"), "301 Moved");
+  host_.add_redirect("/3", "2", "307 Temporary Redirect");
+  host_.add_redirect("/4", "/3");
+  host_.add_redirect("/loop", "/loop");
+  for (const char* const path : {"/1", "/2", "/3"}) {
+    const Reply r = chat(host_.url(path));
+    EXPECT_EQ(r.status, 200) << path << r.body;
+  }
+  expect_400(host_.url("/4"), "redirects more than 3 times");
+  expect_400(host_.url("/loop"), "redirects more than 3 times");
+  const int before = host_.asked();
+  int hops = 0;
+  for (const std::string& to :
+       {"http://127.0.0.1:" + host_.other_port() + "/a.png", std::string("http://169.254.169.254/latest/meta-data"),
+        std::string("http://localhost:") + host_.port() + "/a.png", std::string("//internal.example/a.png"),
+        std::string("http://10.1.2.3/")}) {
+    host_.add_redirect("/away", to);
+    const Reply r = chat(host_.url("/away"));
+    EXPECT_EQ(r.status, 400) << to;
+    EXPECT_THAT(r.error(), HasSubstr("redirects to a host or port that --allowed-media-domains does not list")) << to;
+    EXPECT_THAT(r.error(), Not(HasSubstr("internal.example"))) << "where it leads is nobody's business";
+    EXPECT_THAT(r.error(), Not(HasSubstr("169.254"))) << to;
+    ++hops;
+  }
+  for (const std::string& to : {std::string("file:///etc/passwd"), std::string("ftp://127.0.0.1/"),
+                                "http://u@127.0.0.1:" + host_.port() + "/a.png"}) {
+    host_.add_redirect("/away", to);
+    expect_400(host_.url("/away"), "no URL that can be fetched");
+    ++hops;
+  }
+  host_.add("/nowhere", [](const FakeRequest&, FakePeer& p) { p.answer("302 Found", "", ""); });
+  EXPECT_EQ(chat(host_.url("/nowhere")).status, 400);
+  EXPECT_EQ(host_.asked() - host_.asked("/nowhere"), before + hops) << "nothing beyond the redirects was asked for";
+  for (const FakeRequest& r : host_.seen()) EXPECT_FALSE(r.cdn);
+}
+
+TEST_F(MediaUrls, HttpsIsCheckedAndNeverLeft) {
+  write_tls_pair(path("key"), path("cert"));
+  PictureHost secure(path("key"), path("cert"));
+  secure.add_file("/a.png", picture_file("png-rgb"));
+  secure.add_redirect("/down", host_.url("/a.png"));
+  host_.add_redirect("/up", secure.url("/a.png"));
+  names_.add("pictures.example", {{"127.0.0.1"}});
+  const auto trusting = [&](const std::string& ca) {
+    return [&, ca](DemoServer::Options& o) { o.api.media.tls = *hub::TlsContext::create(ca, "--media-ca"); };
+  };
+  const std::vector<std::string> all = {"127.0.0.1:" + host_.port(), "localhost:" + secure.port(),
+                                        "pictures.example:" + secure.port()};
+  serve(all, trusting(path("cert")));
+  for (const std::string& url : {secure.url("/a.png"), secure.url("/a.png", "localhost"), host_.url("/up")}) {
+    const Reply r = chat(url);
+    EXPECT_EQ(r.status, 200) << url << r.body;
+  }
+  expect_400(secure.url("/down"), "redirects from https to http");
+  expect_400(secure.url("/a.png", "pictures.example"), "its certificate is not trusted");
+  const int before = secure.asked();
+  serve(all, trusting(""));
+  expect_400(secure.url("/a.png"), "its certificate is not trusted");
+  EXPECT_EQ(secure.asked(), before);
+  EXPECT_EQ(host_.asked("/a.png"), 0);
+}
+
+TEST_F(MediaUrls, NamesLeadToPublicAndListedAddressesAlone) {
+  const std::string port = host_.port();
+  const std::vector<std::string> listed = {"pictures.example:" + port};
+  serve(listed);
+  for (const FakeNames::Addresses& addresses :
+       std::vector<FakeNames::Addresses>{{"127.0.0.1"},
+                                         {"::1"},
+                                         {"::ffff:127.0.0.1"},
+                                         {"10.0.0.1"},
+                                         {"169.254.169.254"},
+                                         {"0.0.0.0"},
+                                         {"fd00:ec2::254"},
+                                         {"64:ff9b::7f00:1"},
+                                         {"8.8.8.8", "127.0.0.1"}}) {
+    names_.add("pictures.example", {addresses});
+    expect_400(host_.url("/a.png", "pictures.example"), "its name leads to an address that is not public");
+  }
+  names_.add("pictures.example", {});
+  expect_400(host_.url("/a.png", "pictures.example"), "there is no address of this name");
+  EXPECT_EQ(host_.asked(), 0);
+  // What is listed may be led to. The name is asked for once: what was judged is what is connected to, whatever the
+  // name says a moment later.
+  names_.add("pictures.example", {{"127.0.0.1"}, {"10.0.0.1"}});
+  serve({"pictures.example:" + port, "127.0.0.1"});
+  const int before = names_.asked();
+  const Reply r = chat(host_.url("/a.png", "pictures.example"));
+  EXPECT_EQ(r.status, 200) << r.body;
+  EXPECT_EQ(names_.asked(), before + 1);
+  EXPECT_EQ(host_.seen().back().headers.at("host"), "pictures.example:" + port);
+  expect_400(host_.url("/a.png", "pictures.example"), "its name leads to an address that is not public");
+  // Likewise behind a redirect.
+  names_.add("pictures.example", {{"127.0.0.1"}, {"10.0.0.1"}});
+  host_.add_redirect("/again", host_.url("/a.png", "pictures.example"));
+  expect_400(host_.url("/again", "pictures.example"), "its name leads to an address that is not public");
+}
+
+TEST_F(MediaUrls, AnswersOfAnyKindAreTold) {
+  const std::string garbage(100'000, 'x');
+  const auto raw = [](const std::string& bytes) {
+    return [bytes](const FakeRequest&, FakePeer& peer) { peer.write(bytes); };
+  };
+  host_.add("/500", [](const FakeRequest&, FakePeer& p) { p.answer("500 Internal Server Error", "", "secret"); });
+  host_.add("/204", raw("HTTP/1.1 204 No Content\r\n\r\n"));
+  host_.add("/206", [](const FakeRequest&, FakePeer& p) { p.answer("206 Partial Content", "", "x"); });
+  host_.add_file("/gzip", "x", "Content-Encoding: gzip\r\n");
+  host_.add_file("/html", "<html>no picture</html>", "Content-Type: text/html\r\n");
+  host_.add_file("/empty", "");
+  host_.add("/garbage", raw(garbage + "\r\n\r\n"));
+  host_.add("/head", raw("HTTP/1.1 200 OK\r\nA: " + garbage + "\r\n\r\n"));
+  host_.add("/silent", raw(""));
+  host_.add("/cut", raw("HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\nabc"));
+  host_.add("/chunk", raw("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\nabc"));
+  std::string interim;
+  for (int i = 0; i < 10; ++i) interim += "HTTP/1.1 100 Continue\r\n\r\n";
+  host_.add("/interim", raw(interim));
+  serve_this_host([](DemoServer::Options& o) { o.limits.image.max_bytes = 2000; });
+  for (const auto& [path, words] : {std::pair{"/404", "it answers with status 404"},
+                                    {"/500", "it answers with status 500"},
+                                    {"/204", "it answers with status 204"},
+                                    {"/206", "it answers with status 206"},
+                                    {"/gzip", "its answer is compressed"},
+                                    {"/html", "'messages[0].content[0]': "},
+                                    {"/empty", "'messages[0].content[0]': "},
+                                    {"/garbage", "it"},
+                                    {"/head", "its headers are too long"},
+                                    {"/silent", "the connection was closed early"},
+                                    {"/cut", "the connection was closed early"},
+                                    {"/chunk", "its answer is not valid HTTP"},
+                                    {"/interim", "it promises an answer again and again"}}) {
+    const Reply r = chat(host_.url(path));
+    EXPECT_EQ(r.status, 400) << path << r.body;
+    EXPECT_THAT(r.error(), HasSubstr(words)) << path;
+    EXPECT_THAT(r.body, Not(HasSubstr("secret"))) << path;
+  }
+  EXPECT_EQ(requests(), 0u);
+  // In chunks, and to the end of the connection.
+  const std::string file = picture_file("png-rgb");
+  host_.add("/chunked", raw(fmt::format("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n{:x}\r\n{}\r\n0\r\n\r\n",
+                                        file.size(), file)));
+  host_.add("/to-end", raw("HTTP/1.0 200 OK\r\n\r\n" + file));
+  host_.add("/continued", raw(fmt::format("HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{}",
+                                          file.size(), file)));
+  for (const char* const path : {"/chunked", "/to-end", "/continued"}) EXPECT_EQ(chat(host_.url(path)).status, 200) << path;
+}
+
+TEST_F(MediaUrls, TakeSoMuchMemory) {
+  const std::string file = picture_file("png-rgb");
+  host_.add("/long", [](const FakeRequest&, FakePeer& p) { p.write("HTTP/1.1 200 OK\r\nContent-Length: 99999999999\r\n\r\n"); });
+  host_.add("/endless", [](const FakeRequest&, FakePeer& p) {
+    p.write("HTTP/1.1 200 OK\r\n\r\n");
+    while (p.open) p.write(std::string(10'000, 'x'));
+  });
+  serve_this_host([&](DemoServer::Options& o) { o.limits.image.max_bytes = file.size(); });
+  EXPECT_EQ(chat(host_.url("/a.png")).status, 200);
+  for (const char* const path : {"/long", "/endless"}) expect_400(host_.url(path), "(limit max_image_bytes)");
+  serve_this_host([&](DemoServer::Options& o) { o.limits.image.max_bytes = file.size() - 1; });
+  expect_400(host_.url("/a.png"), "(limit max_image_bytes)");
+  const auto two = chat_body({image_part(host_.url("/a.png?1")), image_part(host_.url("/a.png?2"))});
+  serve_this_host([&](DemoServer::Options& o) { o.api.media.max_request_bytes = 2 * file.size() - 1; });
+  const Reply r = send("/v1/chat/completions", two);
+  EXPECT_EQ(r.status, 400) << r.body;
+  EXPECT_THAT(r.error(), HasSubstr("(limit max_media_bytes)"));
+  serve_this_host([&](DemoServer::Options& o) { o.api.media.max_total_bytes = 2 * file.size() - 1; });
+  const Reply full = send("/v1/chat/completions", two);
+  EXPECT_EQ(full.status, 503) << full.body;
+  EXPECT_NE(full.header("Retry-After"), "");
+  // What was fetched is given back.
+  for (int i = 0; i < 5; ++i) EXPECT_TRUE(eventually([&] { return chat(host_.url("/a.png")).status == 200; }));
+}
+
+TEST_F(MediaUrls, EndInTime) {
+  host_.add_silence("/silence");
+  host_.add("/drip", [](const FakeRequest&, FakePeer& p) {
+    p.write("HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n");
+    while (p.open) p.write("x"), p.wait(10);
+  });
+  names_.add("hangs.example", {});
+  const auto released = std::make_shared<std::atomic<bool>>(false);
+  serve({"127.0.0.1:" + host_.port(), "hangs.example"}, [&](DemoServer::Options& o) {
+    o.api.media.timeout = std::chrono::milliseconds(300);
+    o.api.media.look_up = [released](const std::string&, const std::string&) {
+      while (!*released) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+      return hub::Lookup{};
+    };
+  });
+  expect_400(host_.url("/silence"), "nothing more came in time");
+  expect_400(host_.url("/drip"), "nothing more came in time");
+  expect_400("http://hangs.example/a.png", "its address was not found in time");
+  EXPECT_EQ(fetches("failed"), 3);
+  *released = true;
+}
+
+// As many fetches as hang, a text is answered: they hold no thread that reads requests.
+TEST_F(MediaUrls, ThatHangHoldUpNobodyElse) {
+  host_.add_silence("/silence");
+  serve_this_host([](DemoServer::Options& o) {
+    o.api.pool.threads = 2;
+    o.api.media.threads = 8;
+  });
+  std::vector<std::unique_ptr<Client>> clients;
+  for (int i = 0; i < 40; ++i) {
+    clients.push_back(std::make_unique<Client>(server_->port()));
+    ASSERT_TRUE(clients.back()->send(post("/v1/chat/completions", chat_body(Json::array({image_part(host_.url("/silence"))})))));
+  }
+  ASSERT_TRUE(eventually([&] { return host_.silent() == 4; })) << "half of the threads are one client's";
+  ASSERT_TRUE(eventually([&] { return server_->metric("quire:media_waiting_requests") == 40; }));
+  for (int i = 0; i < 5; ++i) EXPECT_EQ(send("/v1/chat/completions", chat_body("text")).status, 200);
+  EXPECT_EQ(host_.silent(), 4);
+  EXPECT_EQ(server_->metric("quire:media_waiting_requests"), 40);
+  host_.release();  // "late" is no picture
+  for (const auto& client : clients) EXPECT_EQ(client->receive().status, 400);
+}
+
+TEST_F(MediaUrls, WaitInBoundedNumbers) {
+  host_.add_silence("/silence");
+  serve_this_host([](DemoServer::Options& o) { o.api.media.max_waiting = 4; });
+  const std::string request = post("/v1/chat/completions", chat_body(Json::array({image_part(host_.url("/silence"))})));
+  Client first(server_->port()), second(server_->port());
+  first.send(request);
+  second.send(request);
+  ASSERT_TRUE(eventually([&] { return server_->metric("quire:media_waiting_requests") == 2; }));
+  const Reply r = chat(host_.url("/a.png"));
+  EXPECT_EQ(r.status, 429) << r.body;
+  EXPECT_NE(r.header("Retry-After"), "");
+  EXPECT_EQ(send("/v1/chat/completions", chat_body("text")).status, 200);
+  host_.release();
+  EXPECT_EQ(first.receive().status, 400);
+  EXPECT_EQ(second.receive().status, 400);
+  EXPECT_EQ(chat(host_.url("/a.png")).status, 200);
+}
+
+TEST_F(MediaUrls, EndWithTheirClient) {
+  const auto left = std::make_shared<std::atomic<bool>>(false);
+  host_.add("/silence", [left](const FakeRequest&, FakePeer& p) {
+    p.write("HTTP/1.1 200 OK\r\nContent-Length: 100000000\r\n\r\n");
+    while (p.open) p.write("x"), p.wait(10);
+    *left = true;
+  });
+  serve_this_host();
+  {
+    Client client(server_->port());
+    client.send(post("/v1/chat/completions", chat_body(Json::array({image_part(host_.url("/silence"))}))));
+    ASSERT_TRUE(eventually([&] { return host_.asked("/silence") == 1; }));
+  }
+  EXPECT_TRUE(eventually([&] { return left->load(); })) << "the connection to the host is closed";
+  EXPECT_TRUE(eventually([&] { return server_->metric("quire:media_waiting_requests") == 0; }));
+  EXPECT_EQ(fetches("given_up"), 1);
+  EXPECT_EQ(requests(), 0u);
+}
+
+TEST_F(MediaUrls, EndWithTheirDeadlineAndTheServer) {
+  host_.add_silence("/silence");
+  serve_this_host([](DemoServer::Options& o) { o.api.request_timeout = std::chrono::milliseconds(200); });
+  const Reply late = chat(host_.url("/silence"));
+  EXPECT_EQ(late.status, 504) << late.body;
+  EXPECT_TRUE(eventually([&] { return server_->metric("quire:media_waiting_requests") == 0; }));
+  serve_this_host();
+  Client client(server_->port());
+  client.send(post("/v1/chat/completions", chat_body(Json::array({image_part(host_.url("/silence"))}))));
+  ASSERT_TRUE(eventually([&] { return server_->metric("quire:media_waiting_requests") == 1; }));
+  server_->api().forget();
+  EXPECT_EQ(client.receive().status, 503);
+}
+
+// What an answer would have been told as an event is one, also where pictures had to come first.
+TEST_F(MediaUrls, TooLongConversationsAreToldAsWithoutThem) {
+  serve_this_host([](DemoServer::Options& o) { o.context = 48; });
+  const auto body = [&](const std::string& url, bool stream) {
+    Json content = Json::array({{{"type", "input_text"}, {"text", std::string(400, 'x')}}});
+    content.push_back({{"type", "input_image"}, {"image_url", url}});
+    return Json{{"stream", stream}, {"input", {{{"role", "user"}, {"content", content}}}}};
+  };
+  for (const bool stream : {false, true}) {
+    const Reply with = send("/v1/responses", body(host_.url("/a.png"), stream));
+    const Reply without = send("/v1/responses", body(picture_url("png-rgb"), stream));
+    EXPECT_EQ(with.status, stream ? 200 : 400) << with.body;
+    EXPECT_EQ(with.status, without.status);
+    EXPECT_THAT(with.body, HasSubstr("context_length_exceeded"));
+    EXPECT_THAT(without.body, HasSubstr("context_length_exceeded"));
+  }
+}
+
+TEST_F(MediaUrls, FilesOfTheFolder) {
+  namespace fs = std::filesystem;
+  fs::create_directories(path("pictures/below"));
+  fs::create_directories(path("elsewhere"));
+  for (const char* const name : {"pictures/a b.png", "pictures/below/a.png", "elsewhere/a.png"})
+    std::ofstream(path(name), std::ios::binary) << picture_file("png-rgb");
+  std::ofstream(path("pictures/large"), std::ios::binary) << std::string(200'000, 'x');
+  std::ofstream(path("pictures/text"), std::ios::binary) << "text";
+  fs::create_symlink(path("elsewhere/a.png"), path("pictures/link.png"));
+  fs::create_symlink(path("pictures/below/a.png"), path("pictures/inner.png"));
+  fs::create_directory_symlink(path("elsewhere"), path("pictures/way"));
+  ASSERT_EQ(mkfifo(path("pictures/pipe").c_str(), 0600), 0);
+  serve({}, [](DemoServer::Options& o) { o.limits.image.max_bytes = 100'000; }, path("pictures"));
+  for (const char* const name : {"/a%20b.png", "/below/a.png"}) {
+    const Reply r = chat("file://" + path("pictures") + name);
+    EXPECT_EQ(r.status, 200) << name << r.body;
+  }
+  std::string one;
+  for (const std::string& file :
+       {path("pictures/none.png"), path("pictures/link.png"), path("pictures/inner.png"), path("pictures/way/a.png"),
+        path("pictures/pipe"), path("pictures/below"), path("pictures/large"), path("pictures/text/a.png"),
+        path("elsewhere/a.png"), path("elsewhere/none.png"), path("pictures/../elsewhere/a.png"),
+        std::string("/etc/passwd"), std::string("/dev/zero")}) {
+    const Reply r = chat("file://" + file);
+    EXPECT_EQ(r.status, 400) << file;
+    if (one.empty()) one = r.body;
+    EXPECT_EQ(r.body, one) << file;
+  }
+  EXPECT_THAT(one, HasSubstr("the file cannot be read"));
+  expect_400("file://" + path("pictures/text"), "'messages[0].content[0]': ");
+  expect_400(host_.url("/a.png"), "--allowed-media-domains");
+}
+
+}  // namespace
+}  // namespace quire::test
