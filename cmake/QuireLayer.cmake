@@ -331,7 +331,7 @@ function(quire_fuzz_libraries)
   add_library(fuzz_protocol STATIC ${protocol})
   quire_set_isa(${protocol})
   target_compile_options(fuzz_protocol PRIVATE $<$<CONFIG:Release>:-O1>)
-  target_link_libraries(fuzz_protocol PUBLIC quire_constraint Boost::headers)
+  target_link_libraries(fuzz_protocol PUBLIC quire_constraint quire_hub Boost::headers)
   # The caches' books, and the files that keep them.
   file(GLOB cache CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/cache/*.cpp)
   quire_batch(cache fuzz_cache ${CMAKE_SOURCE_DIR}/src 8)

@@ -19,20 +19,20 @@ struct Block {
 };
 
 constexpr Block kSpecialV4[] = {
-    {{0, 0, 0, 0}, 8},         // this host
-    {{10, 0, 0, 0}, 8},        // private
-    {{100, 64, 0, 0}, 10},     // shared by customers of a provider
-    {{127, 0, 0, 0}, 8},       // loopback
-    {{169, 254, 0, 0}, 16},    // link-local, where clouds have their metadata
-    {{172, 16, 0, 0}, 12},     // private
-    {{192, 0, 0, 0}, 24},      // of protocols
-    {{192, 0, 2, 0}, 24},      // documentation
-    {{192, 88, 99, 0}, 24},    // 6to4 relays
-    {{192, 168, 0, 0}, 16},    // private
-    {{198, 18, 0, 0}, 15},     // benchmarks
-    {{198, 51, 100, 0}, 24},   // documentation
-    {{203, 0, 113, 0}, 24},    // documentation
-    {{224, 0, 0, 0}, 3},       // groups, reserved, broadcast
+    {{0, 0, 0, 0}, 8},        // this host
+    {{10, 0, 0, 0}, 8},       // private
+    {{100, 64, 0, 0}, 10},    // shared by customers of a provider
+    {{127, 0, 0, 0}, 8},      // loopback
+    {{169, 254, 0, 0}, 16},   // link-local, where clouds have their metadata
+    {{172, 16, 0, 0}, 12},    // private
+    {{192, 0, 0, 0}, 24},     // of protocols
+    {{192, 0, 2, 0}, 24},     // documentation
+    {{192, 88, 99, 0}, 24},   // 6to4 relays
+    {{192, 168, 0, 0}, 16},   // private
+    {{198, 18, 0, 0}, 15},    // benchmarks
+    {{198, 51, 100, 0}, 24},  // documentation
+    {{203, 0, 113, 0}, 24},   // documentation
+    {{224, 0, 0, 0}, 3},      // groups, reserved, broadcast
 };
 
 // Within 2000::/3. All others are special.

@@ -75,7 +75,8 @@ class Stream {
   std::unique_ptr<Failure> connect(const Url& url, const std::string& unix_socket, Clock::time_point deadline);
   // The same with the addresses that the URL's host has: others are not asked for. While there are further ones, none
   // is waited for longer than its share of the time.
-  std::unique_ptr<Failure> connect(const Url& url, std::span<const SocketAddress> addresses, Clock::time_point deadline);
+  std::unique_ptr<Failure> connect(const Url& url, std::span<const SocketAddress> addresses,
+                                   Clock::time_point deadline);
   // Of what is read and written from here on. Past it: asio::error::timed_out.
   void set_deadline(Clock::time_point deadline) { deadline_ = deadline; }
 

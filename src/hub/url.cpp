@@ -32,7 +32,8 @@ Result<Url> Url::parse(std::string_view text) {
   for (const char c : text)
     if (c <= ' ' || c >= 127) return bad(text, "it has a space, a control character or a letter beyond ASCII");
   const std::string scheme = lower(text.substr(0, text.find("://")));
-  if ((scheme != "https" && scheme != "http") || scheme.size() == text.size()) return bad(text, "it begins with neither https:// nor http://");
+  if ((scheme != "https" && scheme != "http") || scheme.size() == text.size())
+    return bad(text, "it begins with neither https:// nor http://");
   url.tls = scheme == "https";
   std::string_view rest = text.substr(scheme.size() + 3);
   rest = rest.substr(0, rest.find('#'));

@@ -39,7 +39,7 @@ struct ApiOptions {
   bool page = true;  // a chat at "/", for browsers
   RequestPoolOptions pool;
   ResponseStoreOptions responses;  // of /v1/responses
-  MediaOptions media;       // how pictures are fetched; from where, the limits of the model say
+  MediaOptions media;              // how pictures are fetched; from where, the limits of the model say
 };
 
 class Api {

@@ -150,11 +150,11 @@ ApiStatus Api::ResponsesRoutes::create(Api& api, Call& call) {
   QUIRE_TRY(ResponsesRequest r, parse_responses_request(std::move(document), model.limits(), std::move(earlier)));
   r.echo.fields["store"] = store;
   const bool stream = r.chat.params.stream;
-  const auto envelope = std::make_shared<ResponsesEnvelope>(
-      ResponsesEnvelope{.id = kept.id,
-                        .model = model.told_name(r.chat.params.model),
-                        .custom = std::move(r.echo.custom),
-                        .echo = std::move(r.echo.fields)});
+  const auto envelope =
+      std::make_shared<ResponsesEnvelope>(ResponsesEnvelope{.id = kept.id,
+                                                            .model = model.told_name(r.chat.params.model),
+                                                            .custom = std::move(r.echo.custom),
+                                                            .echo = std::move(r.echo.fields)});
   if (r.chat.params.request.sampling.logprobs >= 0) envelope->tokenizer = &model.tokenizer();
   if (store) {
     const int key = call.responder->record().key;

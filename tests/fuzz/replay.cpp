@@ -10,6 +10,7 @@
 #include <iterator>
 #include <random>
 #include <string>
+#include <string_view>
 #include <vector>
 
 // A row for each tests/fuzz/fuzz_NAME.cpp, whose function CMake has named so (cmake/QuireLayer.cmake).
@@ -51,6 +52,12 @@ std::vector<Bytes> corpus_of(const std::filesystem::path& folder, std::mt19937& 
   return all;
 }
 
+// Of whose inputs a change of the corpus may not leave fewer: pictures come from everybody.
+constexpr struct {
+  std::string_view name;
+  long least;
+} kLeast[] = {{"image", 10'000}};
+
 // A copy with some bytes changed, a piece removed or said twice.
 Bytes changed(Bytes b, std::mt19937& random) {
   const auto at = [&] { return static_cast<std::ptrdiff_t>(random() % (b.size() + 1)); };
@@ -91,6 +98,12 @@ int main(int argc, char** argv) {
       }
     }
     std::printf("%s: %ld changed inputs\n", t.name, runs);
+    for (const auto& [name, least] : kLeast)
+      if (argc == 2 && name == t.name && runs < least) {
+        std::fprintf(stderr, "%s: at least %ld changed inputs are wanted; the corpus has too few files\n", t.name,
+                     least);
+        return 1;
+      }
   }
   return 0;
 }

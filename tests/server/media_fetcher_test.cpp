@@ -173,16 +173,16 @@ TEST_F(Fetcher, Crowds) {
   int refused = 0;
   for (int i = 0; i < 300; ++i) {
     const auto told = std::make_shared<Told>();
-    const bool ok = fetch(fmt::format("client {}", i % 17), {url("/a"), url("/slow"), url(i % 5 == 0 ? "/none" : "/a")}, told).ok();
+    const bool ok =
+        fetch(fmt::format("client {}", i % 17), {url("/a"), url("/slow"), url(i % 5 == 0 ? "/none" : "/a")}, told).ok();
     if (i % 7 == 0) told->gone = true;
     if (ok)
       all.push_back(told);
     else
       ++refused;
   }
-  EXPECT_TRUE(eventually([&] {
-    return std::ranges::all_of(all, [](const ToldPtr& t) { return t->any() || t->gone; });
-  }));
+  EXPECT_TRUE(
+      eventually([&] { return std::ranges::all_of(all, [](const ToldPtr& t) { return t->any() || t->gone; }); }));
   EXPECT_EQ(std::ssize(all) + refused, 300);
   EXPECT_TRUE(eventually([&] { return registry_.gauge("quire:media_waiting_requests", "").value() == 0; }));
 }

@@ -35,8 +35,8 @@ TEST(MediaPolicy, TakesNothingByDefault) {
 }
 
 TEST(MediaPolicy, TakesWhatIsListedAndNothingElse) {
-  const MediaPolicy p = policy({"Images.Example.org", "b.example:8443", "192.0.2.7", "[2001:db8::7]:8080", "10.0.0.5:9000",
-                                "2001:db8::9"});
+  const MediaPolicy p = policy(
+      {"Images.Example.org", "b.example:8443", "192.0.2.7", "[2001:db8::7]:8080", "10.0.0.5:9000", "2001:db8::9"});
   for (const char* const url :
        {"https://images.example.org/a.png", "http://images.example.org/a", "HTTPS://IMAGES.EXAMPLE.ORG:443/a?b#c",
         "http://images.example.org:80", "https://b.example:8443/x", "http://b.example:8443/x", "http://192.0.2.7/a",
@@ -44,20 +44,36 @@ TEST(MediaPolicy, TakesWhatIsListedAndNothingElse) {
         "http://[2001:DB8:0::7]:8080/a", "http://10.0.0.5:9000/bucket/a.png", "https://[2001:db8::9]/",
         "https://images.example.org:0443/"})
     EXPECT_EQ(refusal(p, url), "") << url;
-  for (const char* const url :
-       {"https://example.org/a", "https://a.images.example.org/", "https://images.example.org.evil.net/",
-        "https://images.example.org./", "https://images.example.org:8443/", "http://images.example.org:443/",
-        "https://images.example.org:80/", "https://b.example/", "https://b.example:443/", "http://192.0.2.8/",
-        "http://192.0.2.7:8080/", "http://10.0.0.5/", "http://10.0.0.5:9001/", "http://[2001:db8::7]/",
-        "http://[2001:db8::8]:8080/", "http://3221225991/", "http://0xc0000207/", "http://192.0.519/",
-        "http://0300.0.2.7/", "http://localhost/", "http://127.0.0.1/", "https://images.example.org:0/",
-        "https://images.example.org:65979/"})
+  for (const char* const url : {"https://example.org/a",
+                                "https://a.images.example.org/",
+                                "https://images.example.org.evil.net/",
+                                "https://images.example.org./",
+                                "https://images.example.org:8443/",
+                                "http://images.example.org:443/",
+                                "https://images.example.org:80/",
+                                "https://b.example/",
+                                "https://b.example:443/",
+                                "http://192.0.2.8/",
+                                "http://192.0.2.7:8080/",
+                                "http://10.0.0.5/",
+                                "http://10.0.0.5:9001/",
+                                "http://[2001:db8::7]/",
+                                "http://[2001:db8::8]:8080/",
+                                "http://3221225991/",
+                                "http://0xc0000207/",
+                                "http://192.0.519/",
+                                "http://0300.0.2.7/",
+                                "http://localhost/",
+                                "http://127.0.0.1/",
+                                "https://images.example.org:0/",
+                                "https://images.example.org:65979/"})
     EXPECT_THAT(refusal(p, url), HasSubstr("fetches no pictures from")) << url;
   for (const char* const url :
-       {"https://images.example.org@evil.net/", "https://evil.net@images.example.org/", "https://u:p@images.example.org/",
-        "https://images.example.org\\@evil.net/", "https:images.example.org/a", "https:///a", "https://",
-        "https://images.example.org:x/", "https://[2001:db8::7/", "https://images.example.org/a b",
-        "https://images.example.org/\r\nHost: evil", "http://[fe80::1%25eth0]/", "https://images.example.org%2eevil/"})
+       {"https://images.example.org@evil.net/", "https://evil.net@images.example.org/",
+        "https://u:p@images.example.org/", "https://images.example.org\\@evil.net/", "https:images.example.org/a",
+        "https:///a", "https://", "https://images.example.org:x/", "https://[2001:db8::7/",
+        "https://images.example.org/a b", "https://images.example.org/\r\nHost: evil", "http://[fe80::1%25eth0]/",
+        "https://images.example.org%2eevil/"})
     EXPECT_NE(refusal(p, url), "") << url;
 }
 
@@ -129,15 +145,29 @@ TEST(MediaPolicy, FilesAreBelowTheFolder) {
   EXPECT_THAT(parts("FILE://LocalHost" + root + "/b/c%20%23%25d.png"), ElementsAre("b", "c #%d.png"));
   EXPECT_THAT(parts("file://" + root + "/%2e%2e.png"), ElementsAre("...png"));
   const std::string one = MediaPolicy::no_file().message;
-  for (const std::string& url :
-       {"file://" + root, "file://" + root + "/", "file://" + root + "/../a.png", "file://" + root + "/%2e%2e/a.png",
-        "file://" + root + "/./a.png", "file://" + root + "//a.png", "file://" + root + "/b%2fa.png",
-        "file://" + root + "/a%00.png", "file://" + root + "/a%2", "file://" + root + "/a%zz",
-        "file://" + root + "x/a.png", "file://" + root + "/a.png?b", "file://" + root + "/a.png#b",
-        "file://" + root + "/a.png/", "file:" + root + "/a.png", "file://example.org" + root + "/a.png",
-        std::string("file:///etc/passwd"), std::string("file:///"), std::string("file://"), std::string("file:"),
-        "file://" + root + "/" + std::string(256, 'a'), "file://" + folder.path("a.png"),
-        "file://" + root + "/" + std::string(9000, 'a')})
+  for (const std::string& url : {"file://" + root,
+                                 "file://" + root + "/",
+                                 "file://" + root + "/../a.png",
+                                 "file://" + root + "/%2e%2e/a.png",
+                                 "file://" + root + "/./a.png",
+                                 "file://" + root + "//a.png",
+                                 "file://" + root + "/b%2fa.png",
+                                 "file://" + root + "/a%00.png",
+                                 "file://" + root + "/a%2",
+                                 "file://" + root + "/a%zz",
+                                 "file://" + root + "x/a.png",
+                                 "file://" + root + "/a.png?b",
+                                 "file://" + root + "/a.png#b",
+                                 "file://" + root + "/a.png/",
+                                 "file:" + root + "/a.png",
+                                 "file://example.org" + root + "/a.png",
+                                 std::string("file:///etc/passwd"),
+                                 std::string("file:///"),
+                                 std::string("file://"),
+                                 std::string("file:"),
+                                 "file://" + root + "/" + std::string(256, 'a'),
+                                 "file://" + folder.path("a.png"),
+                                 "file://" + root + "/" + std::string(9000, 'a')})
     EXPECT_EQ(refusal(p, url), one) << url;
 }
 

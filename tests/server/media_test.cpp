@@ -78,7 +78,9 @@ class MediaUrls : public ProgramTest {
 TEST_F(MediaUrls, AreFetchedForEveryApi) {
   serve_this_host();
   const std::string url = host_.url("/a.png"), data = picture_url("png-rgb");
-  const auto texts = [](const std::string& u) { return Json::array({{{"type", "text"}, {"text", "what"}}, image_part(u)}); };
+  const auto texts = [](const std::string& u) {
+    return Json::array({{{"type", "text"}, {"text", "what"}}, image_part(u)});
+  };
   const auto block = [](const std::string& u) {
     return Json{{"type", "image"}, {"source", {{"type", "url"}, {"url", u}}}};
   };
@@ -112,14 +114,15 @@ TEST_F(MediaUrls, AreFetchedForEveryApi) {
     EXPECT_EQ((*got.images)[0].digest, (*wanted.images)[0].digest) << path;
     EXPECT_EQ(host_.asked("/a.png"), before + 1) << path;
   }
-  for (const auto& [path, body] : std::vector<std::pair<const char*, Body>>{
-           {"/tokenize", chat}, {"/v1/messages/count_tokens", messages}}) {
+  for (const auto& [path, body] :
+       std::vector<std::pair<const char*, Body>>{{"/tokenize", chat}, {"/v1/messages/count_tokens", messages}}) {
     const Reply counted = ask(server_->port(), post(path, body(url)));
     EXPECT_EQ(counted.status, 200) << counted.body;
     EXPECT_EQ(counted.body, ask(server_->port(), post(path, body(data))).body);
   }
   const Json rendered = ask(server_->port(), post("/v1/chat/completions/render", chat(url))).json();
-  EXPECT_EQ(rendered["token_ids"], ask(server_->port(), post("/v1/chat/completions/render", chat(data))).json()["token_ids"]);
+  EXPECT_EQ(rendered["token_ids"],
+            ask(server_->port(), post("/v1/chat/completions/render", chat(data))).json()["token_ids"]);
   const FakeRequest seen = host_.seen().back();
   EXPECT_EQ(seen.method, "GET");
   EXPECT_EQ(seen.headers.at("host"), "127.0.0.1:" + host_.port());
@@ -131,8 +134,8 @@ TEST_F(MediaUrls, AreFetchedOnceAsOftenAsTheyStand) {
   host_.add_file("/b.jpg", picture_file("jpeg-420"));
   serve_this_host();
   const std::string a = host_.url("/a.png?key=1"), b = host_.url("/b.jpg");
-  const Reply r = send("/v1/chat/completions", chat_body({image_part(a), image_part(picture_url("gif-plain")), image_part(b),
-                                                         image_part(a)}));
+  const Reply r = send("/v1/chat/completions",
+                       chat_body({image_part(a), image_part(picture_url("gif-plain")), image_part(b), image_part(a)}));
   ASSERT_EQ(r.status, 200) << r.body;
   const auto images = service_->requests().back().images;
   ASSERT_EQ(images->size(), 4u);
@@ -232,16 +235,15 @@ TEST_F(MediaUrls, NamesLeadToPublicAndListedAddressesAlone) {
   const std::string port = host_.port();
   const std::vector<std::string> listed = {"pictures.example:" + port};
   serve(listed);
-  for (const FakeNames::Addresses& addresses :
-       std::vector<FakeNames::Addresses>{{"127.0.0.1"},
-                                         {"::1"},
-                                         {"::ffff:127.0.0.1"},
-                                         {"10.0.0.1"},
-                                         {"169.254.169.254"},
-                                         {"0.0.0.0"},
-                                         {"fd00:ec2::254"},
-                                         {"64:ff9b::7f00:1"},
-                                         {"8.8.8.8", "127.0.0.1"}}) {
+  for (const FakeNames::Addresses& addresses : std::vector<FakeNames::Addresses>{{"127.0.0.1"},
+                                                                                 {"::1"},
+                                                                                 {"::ffff:127.0.0.1"},
+                                                                                 {"10.0.0.1"},
+                                                                                 {"169.254.169.254"},
+                                                                                 {"0.0.0.0"},
+                                                                                 {"fd00:ec2::254"},
+                                                                                 {"64:ff9b::7f00:1"},
+                                                                                 {"8.8.8.8", "127.0.0.1"}}) {
     names_.add("pictures.example", {addresses});
     expect_400(host_.url("/a.png", "pictures.example"), "its name leads to an address that is not public");
   }
@@ -308,14 +310,17 @@ TEST_F(MediaUrls, AnswersOfAnyKindAreTold) {
   host_.add("/chunked", raw(fmt::format("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n{:x}\r\n{}\r\n0\r\n\r\n",
                                         file.size(), file)));
   host_.add("/to-end", raw("HTTP/1.0 200 OK\r\n\r\n" + file));
-  host_.add("/continued", raw(fmt::format("HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{}",
-                                          file.size(), file)));
-  for (const char* const path : {"/chunked", "/to-end", "/continued"}) EXPECT_EQ(chat(host_.url(path)).status, 200) << path;
+  host_.add("/continued",
+            raw(fmt::format("HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{}", file.size(),
+                            file)));
+  for (const char* const path : {"/chunked", "/to-end", "/continued"})
+    EXPECT_EQ(chat(host_.url(path)).status, 200) << path;
 }
 
 TEST_F(MediaUrls, TakeSoMuchMemory) {
   const std::string file = picture_file("png-rgb");
-  host_.add("/long", [](const FakeRequest&, FakePeer& p) { p.write("HTTP/1.1 200 OK\r\nContent-Length: 99999999999\r\n\r\n"); });
+  host_.add("/long",
+            [](const FakeRequest&, FakePeer& p) { p.write("HTTP/1.1 200 OK\r\nContent-Length: 99999999999\r\n\r\n"); });
   host_.add("/endless", [](const FakeRequest&, FakePeer& p) {
     p.write("HTTP/1.1 200 OK\r\n\r\n");
     while (p.open) p.write(std::string(10'000, 'x'));
@@ -370,7 +375,8 @@ TEST_F(MediaUrls, ThatHangHoldUpNobodyElse) {
   std::vector<std::unique_ptr<Client>> clients;
   for (int i = 0; i < 40; ++i) {
     clients.push_back(std::make_unique<Client>(server_->port()));
-    ASSERT_TRUE(clients.back()->send(post("/v1/chat/completions", chat_body(Json::array({image_part(host_.url("/silence"))})))));
+    ASSERT_TRUE(clients.back()->send(
+        post("/v1/chat/completions", chat_body(Json::array({image_part(host_.url("/silence"))})))));
   }
   ASSERT_TRUE(eventually([&] { return host_.silent() == 4; })) << "half of the threads are one client's";
   ASSERT_TRUE(eventually([&] { return server_->metric("quire:media_waiting_requests") == 40; }));
@@ -462,7 +468,8 @@ TEST_F(MediaUrls, FilesOfTheFolder) {
   fs::create_symlink(path("pictures/below/a.png"), path("pictures/inner.png"));
   fs::create_directory_symlink(path("elsewhere"), path("pictures/way"));
   ASSERT_EQ(mkfifo(path("pictures/pipe").c_str(), 0600), 0);
-  serve({}, [](DemoServer::Options& o) { o.limits.image.max_bytes = 100'000; }, path("pictures"));
+  serve(
+      {}, [](DemoServer::Options& o) { o.limits.image.max_bytes = 100'000; }, path("pictures"));
   for (const char* const name : {"/a%20b.png", "/below/a.png"}) {
     const Reply r = chat("file://" + path("pictures") + name);
     EXPECT_EQ(r.status, 200) << name << r.body;

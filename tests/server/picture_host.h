@@ -48,9 +48,8 @@ class PictureHost {
     add(path, [bytes, headers](const FakeRequest&, FakePeer& peer) { peer.answer("200 OK", headers, bytes); });
   }
   void add_redirect(const std::string& path, const std::string& to, const std::string& status = "302 Found") {
-    add(path, [to, status](const FakeRequest&, FakePeer& peer) {
-      peer.answer(status, "Location: " + to + "\r\n", "");
-    });
+    add(path,
+        [to, status](const FakeRequest&, FakePeer& peer) { peer.answer(status, "Location: " + to + "\r\n", ""); });
   }
   // Says nothing until the test lets it go, or the client does.
   void add_silence(const std::string& path) {

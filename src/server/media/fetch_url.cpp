@@ -30,8 +30,8 @@ std::string plain_reason(const error_code& ec) {
   if (ec == asio::error::timed_out) return "nothing more came in time";
   if (ec == asio::error::operation_aborted) return "nobody waits any more";
   if (ec == http::error::header_limit || ec == http::error::buffer_overflow) return "its headers are too long";
-  if (ec.category() == http::make_error_code(http::error::bad_version).category() &&
-      ec != http::error::end_of_stream && ec != http::error::partial_message)
+  if (ec.category() == http::make_error_code(http::error::bad_version).category() && ec != http::error::end_of_stream &&
+      ec != http::error::partial_message)
     return "its answer is not valid HTTP";
   return "the connection was closed early";
 }
@@ -127,7 +127,8 @@ Result<std::vector<hub::SocketAddress>> addresses_of(const hub::Url& url, const 
                                                      const HostLookup& lookup, const FetchBounds& bounds) {
   std::vector<hub::SocketAddress> all;
   if (url.host == "localhost") {
-    for (const char* const text : {"127.0.0.1", "::1"}) all.push_back(socket_address(*IpAddress::parse(text), url.port));
+    for (const char* const text : {"127.0.0.1", "::1"})
+      all.push_back(socket_address(*IpAddress::parse(text), url.port));
   } else if (const std::optional<IpAddress> literal = IpAddress::parse(url.host)) {
     all.push_back(socket_address(*literal, url.port));
   } else {
@@ -162,8 +163,7 @@ ApiResult<std::vector<uint8_t>> fetch_url(const hub::Url& url, const MediaPolicy
       if (!file.ok() && file.error().status == 400) return about(request_error("{}", file.error().message));
       return file;
     }
-    if (!is_redirect(exchange.status()))
-      return about(request_error("it answers with status {}", exchange.status()));
+    if (!is_redirect(exchange.status())) return about(request_error("it answers with status {}", exchange.status()));
     if (redirects == kMaxRedirects) return bad_request("{} redirects more than {} times", url.origin(), kMaxRedirects);
     Result<hub::Url> next = at.join(exchange.header(http::field::location));
     if (!next.ok()) return bad_request("{} redirects to what is no URL that can be fetched", url.origin());

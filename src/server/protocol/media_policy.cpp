@@ -39,9 +39,10 @@ bool ends_in_number(const std::string& name) {
 }
 
 Error bad_host(const std::string& text, const char* why) {
-  return request_error("--allowed-media-domains '{}': {}; a host is listed as in images.example.org, "
-                       "images.example.org:8443, 192.0.2.7, [2001:db8::7]:8080 or localhost:9000",
-                       escaped(text, 200), why);
+  return request_error(
+      "--allowed-media-domains '{}': {}; a host is listed as in images.example.org, "
+      "images.example.org:8443, 192.0.2.7, [2001:db8::7]:8080 or localhost:9000",
+      escaped(text, 200), why);
 }
 
 int hex_digit(char c) {
@@ -160,7 +161,8 @@ Status MediaPolicy::judge_host(const hub::Url& url) const {
   const std::optional<IpAddress> address = IpAddress::parse(url.host);
   if (std::any_of(hosts_.begin(), hosts_.end(), [&](const Host& h) { return h.is(url, address); })) return {};
   return request_error(
-      "this server fetches no pictures from {} (--allowed-media-domains lists the hosts and ports that it may ask); send "
+      "this server fetches no pictures from {} (--allowed-media-domains lists the hosts and ports that it may ask); "
+      "send "
       "it as a data: URL, with the picture as base64",
       url.origin());
 }

@@ -52,8 +52,7 @@ ApiError elsewhere(std::string_view url, const std::string& field) {
   const bool scheme = colon != std::string_view::npos && colon <= kMostShown;
   return bad_field(field, "invalid_value",
                    "'{}' is {}: data: URLs are taken, with the picture as base64, and those of http:, https: and file:",
-                   field,
-                   scheme ? "a URL of " + gguf::printable(url.substr(0, colon + 1)) : std::string("no URL"));
+                   field, scheme ? "a URL of " + gguf::printable(url.substr(0, colon + 1)) : std::string("no URL"));
 }
 
 // data:[TYPE][;PARAMETER...];base64,DATA: what the file is its bytes say.
