@@ -40,6 +40,8 @@ RequestLimits limits(bool images) {
   l.max_tools = 4;
   l.images = images;
   l.max_images = 3;
+  static const MediaPolicy media = *MediaPolicy::create({"example.org"}, "/usr");
+  if (images) l.media = media;
   return l;
 }
 
@@ -62,6 +64,8 @@ void check_conversation(const Conversation& c) {
     require(!m.contains("content") || m["content"].is_string() || m["content"].is_null(), "a content is a string");
   }
   require(c.pictures.files.size() <= 3 && c.pictures.word.empty() == c.pictures.files.empty(), "pictures are limited");
+  for (const PicturePtr& p : c.pictures.files)
+    require(p->bytes.empty() != p->url.empty(), "a picture is here or somewhere else");
   require(c.marks.size() <= kMaxCacheMarks, "marks are limited");
   for (const CacheMark& m : c.marks)
     require(m.offset <= c.messages->at(m.message).at("content").get_ref<const std::string&>().size(),

@@ -41,7 +41,7 @@ class Fetcher : public testing::Test {
                           size_t body_bytes = 0) {
     MediaFetcher::Request r{.client = client,
                             .body_bytes = body_bytes,
-                            .policy = *server::MediaPolicy::create({"127.0.0.1:" + host_.port()}, ""),
+                            .policy = *server::MediaPolicy::create({"127.0.0.1:" + host_.port(), "name.example"}, ""),
                             .max_bytes = 1000,
                             .pictures = {},
                             .gone = [told] { return told->gone.load(); },
@@ -160,6 +160,39 @@ TEST_F(Fetcher, StopTellsEverybody) {
   for (const ToldPtr& told : all) EXPECT_EQ(told->status(), 503);
   EXPECT_EQ(fetch("a", {url("/a")}, std::make_shared<Told>()).error().status, 503);
   fetcher_->stop();
+}
+
+// The system's resolver may hang: threads that are left with it are bounded, and addresses need none.
+TEST_F(Fetcher, NamesThatHangAreBounded) {
+  const auto released = std::make_shared<std::atomic<bool>>(false);
+  const auto asked = std::make_shared<std::atomic<int>>(0);
+  start({.threads = 32,
+         .timeout = std::chrono::milliseconds(100),
+         .look_up = [=](const std::string& host, const std::string&) {
+           EXPECT_EQ(host, "name.example");
+           ++*asked;
+           while (!*released) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+           return hub::Lookup{};
+         }});
+  const auto words = [&] {
+    const ToldPtr told = fetched("a", {"http://name.example/a"});
+    EXPECT_TRUE(eventually([&] { return told->any(); }));
+    return told->result->ok() ? "" : told->result->error().message;
+  };
+  EXPECT_THAT(words(), HasSubstr("its address was not found in time"));
+  std::string last;
+  for (int i = 0; i < 200 && last.find("too many") == std::string::npos; ++i) {
+    std::vector<ToldPtr> several;
+    for (int k = 0; k < 16; ++k) several.push_back(fetched("a", {"http://name.example/a"}));
+    for (const ToldPtr& told : several) EXPECT_TRUE(eventually([&] { return told->any(); }));
+    last = words();
+  }
+  EXPECT_THAT(last, HasSubstr("too many names are being looked up"));
+  EXPECT_EQ(*asked, server::HostLookup::kMostUnderWay);
+  const ToldPtr told = fetched("b", {url("/a")});
+  EXPECT_TRUE(eventually([&] { return told->status() == 200; }));
+  *released = true;
+  EXPECT_TRUE(eventually([&] { return words().find("there is no address") != std::string::npos; }));
 }
 
 // Many requests of many clients, some of whom leave: each is told once, or not at all.

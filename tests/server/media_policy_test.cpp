@@ -15,13 +15,13 @@ using server::MediaPolicy;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-MediaPolicy policy(const std::vector<std::string>& domains, const std::string& folder = "") {
+MediaPolicy policy_of(const std::vector<std::string>& domains, const std::string& folder = "") {
   auto made = MediaPolicy::create(domains, folder);
   EXPECT_TRUE(made.ok()) << made.error().message;
   return std::move(made).value();
 }
 
-std::string refusal(const MediaPolicy& p, const std::string& url) {
+std::string refusal_by(const MediaPolicy& p, const std::string& url) {
   const auto source = p.judge(url);
   return source.ok() ? "" : source.error().message;
 }
@@ -29,13 +29,13 @@ std::string refusal(const MediaPolicy& p, const std::string& url) {
 TEST(MediaPolicy, TakesNothingByDefault) {
   const MediaPolicy none;
   EXPECT_FALSE(none.any());
-  EXPECT_THAT(refusal(none, "https://example.org/a.png"), HasSubstr("--allowed-media-domains"));
-  EXPECT_THAT(refusal(none, "http://127.0.0.1/a.png"), HasSubstr("--allowed-media-domains"));
-  EXPECT_THAT(refusal(none, "file:///a.png"), HasSubstr("--allowed-local-media-path"));
+  EXPECT_THAT(refusal_by(none, "https://example.org/a.png"), HasSubstr("--allowed-media-domains"));
+  EXPECT_THAT(refusal_by(none, "http://127.0.0.1/a.png"), HasSubstr("--allowed-media-domains"));
+  EXPECT_THAT(refusal_by(none, "file:///a.png"), HasSubstr("--allowed-local-media-path"));
 }
 
 TEST(MediaPolicy, TakesWhatIsListedAndNothingElse) {
-  const MediaPolicy p = policy(
+  const MediaPolicy p = policy_of(
       {"Images.Example.org", "b.example:8443", "192.0.2.7", "[2001:db8::7]:8080", "10.0.0.5:9000", "2001:db8::9"});
   for (const char* const url :
        {"https://images.example.org/a.png", "http://images.example.org/a", "HTTPS://IMAGES.EXAMPLE.ORG:443/a?b#c",
@@ -43,7 +43,7 @@ TEST(MediaPolicy, TakesWhatIsListedAndNothingElse) {
         "http://[::ffff:192.0.2.7]/a", "https://192.0.2.7:443/", "http://[2001:db8::7]:8080/a",
         "http://[2001:DB8:0::7]:8080/a", "http://10.0.0.5:9000/bucket/a.png", "https://[2001:db8::9]/",
         "https://images.example.org:0443/"})
-    EXPECT_EQ(refusal(p, url), "") << url;
+    EXPECT_EQ(refusal_by(p, url), "") << url;
   for (const char* const url : {"https://example.org/a",
                                 "https://a.images.example.org/",
                                 "https://images.example.org.evil.net/",
@@ -67,31 +67,31 @@ TEST(MediaPolicy, TakesWhatIsListedAndNothingElse) {
                                 "http://127.0.0.1/",
                                 "https://images.example.org:0/",
                                 "https://images.example.org:65979/"})
-    EXPECT_THAT(refusal(p, url), HasSubstr("fetches no pictures from")) << url;
+    EXPECT_THAT(refusal_by(p, url), HasSubstr("fetches no pictures from")) << url;
   for (const char* const url :
        {"https://images.example.org@evil.net/", "https://evil.net@images.example.org/",
         "https://u:p@images.example.org/", "https://images.example.org\\@evil.net/", "https:images.example.org/a",
         "https:///a", "https://", "https://images.example.org:x/", "https://[2001:db8::7/",
         "https://images.example.org/a b", "https://images.example.org/\r\nHost: evil", "http://[fe80::1%25eth0]/",
         "https://images.example.org%2eevil/"})
-    EXPECT_NE(refusal(p, url), "") << url;
+    EXPECT_NE(refusal_by(p, url), "") << url;
 }
 
 TEST(MediaPolicy, LocalhostIsThisMachine) {
-  const MediaPolicy p = policy({"localhost:9000"});
+  const MediaPolicy p = policy_of({"localhost:9000"});
   for (const char* const url : {"http://localhost:9000/a", "http://127.0.0.1:9000/a", "http://127.9.9.9:9000/a",
                                 "http://[::1]:9000/", "http://[::ffff:127.0.0.1]:9000/"})
-    EXPECT_EQ(refusal(p, url), "") << url;
+    EXPECT_EQ(refusal_by(p, url), "") << url;
   for (const char* const url : {"http://localhost/", "http://localhost.evil.net:9000/", "http://[::]:9000/",
                                 "http://0.0.0.0:9000/", "http://2130706433:9000/", "http://127.1:9000/"})
-    EXPECT_NE(refusal(p, url), "") << url;
+    EXPECT_NE(refusal_by(p, url), "") << url;
   EXPECT_TRUE(p.may_connect(*IpAddress::parse("127.0.0.1")));
   EXPECT_TRUE(p.may_connect(*IpAddress::parse("::1")));
   EXPECT_FALSE(p.may_connect(*IpAddress::parse("10.0.0.1")));
 }
 
 TEST(MediaPolicy, ConnectsToPublicAndListedAddresses) {
-  const MediaPolicy p = policy({"images.example.org", "10.0.0.5:9000", "169.254.169.254"});
+  const MediaPolicy p = policy_of({"images.example.org", "10.0.0.5:9000", "169.254.169.254"});
   for (const char* const ip : {"8.8.8.8", "2600::1", "10.0.0.5", "::ffff:10.0.0.5", "169.254.169.254"})
     EXPECT_TRUE(p.may_connect(*IpAddress::parse(ip))) << ip;
   for (const char* const ip : {"10.0.0.6", "127.0.0.1", "::1", "192.168.1.1", "169.254.169.253", "fe80::1", "fd00::1",
@@ -134,7 +134,7 @@ TEST(MediaPolicy, FilesAreBelowTheFolder) {
   std::filesystem::create_directory(folder.path("pictures"));
   std::filesystem::create_directory_symlink(folder.path("pictures"), folder.path("link"));
   const std::string root = folder.path("pictures");
-  const MediaPolicy p = policy({}, folder.path("link") + "/");
+  const MediaPolicy p = policy_of({}, folder.path("link") + "/");
   const auto parts = [&](const std::string& url) {
     const auto source = p.judge(url);
     EXPECT_TRUE(source.ok()) << url << source.error().message;
@@ -168,7 +168,7 @@ TEST(MediaPolicy, FilesAreBelowTheFolder) {
                                  "file://" + root + "/" + std::string(256, 'a'),
                                  "file://" + folder.path("a.png"),
                                  "file://" + root + "/" + std::string(9000, 'a')})
-    EXPECT_EQ(refusal(p, url), one) << url;
+    EXPECT_EQ(refusal_by(p, url), one) << url;
 }
 
 }  // namespace

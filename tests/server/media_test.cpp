@@ -21,15 +21,15 @@ namespace {
 using testing::HasSubstr;
 using testing::Not;
 
-ModelPtr shared_model() {
+ModelPtr media_model() {
   static const ModelPtr model = picture_model();
   return model;
 }
 
-Json image_part(const std::string& url) {
+Json image_at(const std::string& url) {
   return {{"type", "image_url"}, {"image_url", {{"url", url}}}};
 }
-Json chat_body(const Json& content) {
+Json body_with(const Json& content) {
   return {{"messages", {{{"role", "user"}, {"content", content}}}}};
 }
 
@@ -42,7 +42,7 @@ class MediaUrls : public ProgramTest {
              const std::string& folder = "") {
     DemoServer::Options o;
     o.service = service_;
-    o.loaded = shared_model();
+    o.loaded = media_model();
     o.limits.media = *server::MediaPolicy::create(domains, folder);
     o.api.media.look_up = names_.look_up();
     o.api.media.timeout = std::chrono::seconds(60);
@@ -57,7 +57,7 @@ class MediaUrls : public ProgramTest {
     service_->will_answer({.texts = {"x"}});
     return ask(server_->port(), post(path, body));
   }
-  Reply chat(const std::string& url) { return send("/v1/chat/completions", chat_body(Json::array({image_part(url)}))); }
+  Reply chat(const std::string& url) { return send("/v1/chat/completions", body_with(Json::array({image_at(url)}))); }
   void expect_400(const std::string& url, const std::string& words, const std::string& also = "'messages[0]") {
     const Reply r = chat(url);
     EXPECT_EQ(r.status, 400) << url << r.body;
@@ -79,12 +79,12 @@ TEST_F(MediaUrls, AreFetchedForEveryApi) {
   serve_this_host();
   const std::string url = host_.url("/a.png"), data = picture_url("png-rgb");
   const auto texts = [](const std::string& u) {
-    return Json::array({{{"type", "text"}, {"text", "what"}}, image_part(u)});
+    return Json::array({{{"type", "text"}, {"text", "what"}}, image_at(u)});
   };
   const auto block = [](const std::string& u) {
     return Json{{"type", "image"}, {"source", {{"type", "url"}, {"url", u}}}};
   };
-  const auto chat = [&](const std::string& u) { return chat_body(texts(u)); };
+  const auto chat = [&](const std::string& u) { return body_with(texts(u)); };
   const auto messages = [&](const std::string& u) {
     return Json{{"max_tokens", 9}, {"messages", {{{"role", "user"}, {"content", {block(u)}}}}}};
   };
@@ -135,7 +135,7 @@ TEST_F(MediaUrls, AreFetchedOnceAsOftenAsTheyStand) {
   serve_this_host();
   const std::string a = host_.url("/a.png?key=1"), b = host_.url("/b.jpg");
   const Reply r = send("/v1/chat/completions",
-                       chat_body({image_part(a), image_part(picture_url("gif-plain")), image_part(b), image_part(a)}));
+                       body_with({image_at(a), image_at(picture_url("gif-plain")), image_at(b), image_at(a)}));
   ASSERT_EQ(r.status, 200) << r.body;
   const auto images = service_->requests().back().images;
   ASSERT_EQ(images->size(), 4u);
@@ -164,6 +164,16 @@ TEST_F(MediaUrls, AreRefusedUnlessTheyAreListed) {
   EXPECT_EQ(host_.asked(), 0);
   EXPECT_EQ(names_.asked(), 0);
   EXPECT_EQ(requests(), 0u);
+}
+
+TEST_F(MediaUrls, OptionsAreRefusedByName) {
+  const std::string serve = "serve -m " + demo_model_path() + " --port 0 ";
+  expect_refused(serve + "--allowed-media-domains images.example.org,https://example.org/",
+                 "'https://example.org/': it is a URL");
+  expect_refused(serve + "--allowed-media-domains a.example 127.1", "'127.1': it ends in a number");
+  expect_refused(serve + "--allowed-local-media-path " + path("none"), "--allowed-local-media-path");
+  expect_refused(serve + "--media-ca " + path("none"), "--allowed-media-domains lists hosts");
+  expect_refused(serve + "--allowed-media-domains a.example --media-ca " + path("none"), "--media-ca");
 }
 
 TEST_F(MediaUrls, RedirectsAreJudgedAnew) {
@@ -200,7 +210,7 @@ TEST_F(MediaUrls, RedirectsAreJudgedAnew) {
     ++hops;
   }
   host_.add("/nowhere", [](const FakeRequest&, FakePeer& p) { p.answer("302 Found", "", ""); });
-  EXPECT_EQ(chat(host_.url("/nowhere")).status, 400);
+  expect_400(host_.url("/nowhere"), "no URL that can be fetched");
   EXPECT_EQ(host_.asked() - host_.asked("/nowhere"), before + hops) << "nothing beyond the redirects was asked for";
   for (const FakeRequest& r : host_.seen()) EXPECT_FALSE(r.cdn);
 }
@@ -330,7 +340,7 @@ TEST_F(MediaUrls, TakeSoMuchMemory) {
   for (const char* const path : {"/long", "/endless"}) expect_400(host_.url(path), "(limit max_image_bytes)");
   serve_this_host([&](DemoServer::Options& o) { o.limits.image.max_bytes = file.size() - 1; });
   expect_400(host_.url("/a.png"), "(limit max_image_bytes)");
-  const auto two = chat_body({image_part(host_.url("/a.png?1")), image_part(host_.url("/a.png?2"))});
+  const auto two = body_with({image_at(host_.url("/a.png?1")), image_at(host_.url("/a.png?2"))});
   serve_this_host([&](DemoServer::Options& o) { o.api.media.max_request_bytes = 2 * file.size() - 1; });
   const Reply r = send("/v1/chat/completions", two);
   EXPECT_EQ(r.status, 400) << r.body;
@@ -375,12 +385,12 @@ TEST_F(MediaUrls, ThatHangHoldUpNobodyElse) {
   std::vector<std::unique_ptr<Client>> clients;
   for (int i = 0; i < 40; ++i) {
     clients.push_back(std::make_unique<Client>(server_->port()));
-    ASSERT_TRUE(clients.back()->send(
-        post("/v1/chat/completions", chat_body(Json::array({image_part(host_.url("/silence"))})))));
+    ASSERT_TRUE(
+        clients.back()->send(post("/v1/chat/completions", body_with(Json::array({image_at(host_.url("/silence"))})))));
   }
   ASSERT_TRUE(eventually([&] { return host_.silent() == 4; })) << "half of the threads are one client's";
   ASSERT_TRUE(eventually([&] { return server_->metric("quire:media_waiting_requests") == 40; }));
-  for (int i = 0; i < 5; ++i) EXPECT_EQ(send("/v1/chat/completions", chat_body("text")).status, 200);
+  for (int i = 0; i < 5; ++i) EXPECT_EQ(send("/v1/chat/completions", body_with("text")).status, 200);
   EXPECT_EQ(host_.silent(), 4);
   EXPECT_EQ(server_->metric("quire:media_waiting_requests"), 40);
   host_.release();  // "late" is no picture
@@ -390,7 +400,7 @@ TEST_F(MediaUrls, ThatHangHoldUpNobodyElse) {
 TEST_F(MediaUrls, WaitInBoundedNumbers) {
   host_.add_silence("/silence");
   serve_this_host([](DemoServer::Options& o) { o.api.media.max_waiting = 4; });
-  const std::string request = post("/v1/chat/completions", chat_body(Json::array({image_part(host_.url("/silence"))})));
+  const std::string request = post("/v1/chat/completions", body_with(Json::array({image_at(host_.url("/silence"))})));
   Client first(server_->port()), second(server_->port());
   first.send(request);
   second.send(request);
@@ -398,7 +408,7 @@ TEST_F(MediaUrls, WaitInBoundedNumbers) {
   const Reply r = chat(host_.url("/a.png"));
   EXPECT_EQ(r.status, 429) << r.body;
   EXPECT_NE(r.header("Retry-After"), "");
-  EXPECT_EQ(send("/v1/chat/completions", chat_body("text")).status, 200);
+  EXPECT_EQ(send("/v1/chat/completions", body_with("text")).status, 200);
   host_.release();
   EXPECT_EQ(first.receive().status, 400);
   EXPECT_EQ(second.receive().status, 400);
@@ -408,14 +418,14 @@ TEST_F(MediaUrls, WaitInBoundedNumbers) {
 TEST_F(MediaUrls, EndWithTheirClient) {
   const auto left = std::make_shared<std::atomic<bool>>(false);
   host_.add("/silence", [left](const FakeRequest&, FakePeer& p) {
-    p.write("HTTP/1.1 200 OK\r\nContent-Length: 100000000\r\n\r\n");
+    p.write("HTTP/1.1 200 OK\r\nContent-Length: 10000000\r\n\r\n");
     while (p.open) p.write("x"), p.wait(10);
     *left = true;
   });
   serve_this_host();
   {
     Client client(server_->port());
-    client.send(post("/v1/chat/completions", chat_body(Json::array({image_part(host_.url("/silence"))}))));
+    client.send(post("/v1/chat/completions", body_with(Json::array({image_at(host_.url("/silence"))}))));
     ASSERT_TRUE(eventually([&] { return host_.asked("/silence") == 1; }));
   }
   EXPECT_TRUE(eventually([&] { return left->load(); })) << "the connection to the host is closed";
@@ -428,11 +438,12 @@ TEST_F(MediaUrls, EndWithTheirDeadlineAndTheServer) {
   host_.add_silence("/silence");
   serve_this_host([](DemoServer::Options& o) { o.api.request_timeout = std::chrono::milliseconds(200); });
   const Reply late = chat(host_.url("/silence"));
-  EXPECT_EQ(late.status, 504) << late.body;
+  EXPECT_EQ(late.status, 503) << late.body;
+  EXPECT_THAT(late.body, HasSubstr("deadline_exceeded"));
   EXPECT_TRUE(eventually([&] { return server_->metric("quire:media_waiting_requests") == 0; }));
   serve_this_host();
   Client client(server_->port());
-  client.send(post("/v1/chat/completions", chat_body(Json::array({image_part(host_.url("/silence"))}))));
+  client.send(post("/v1/chat/completions", body_with(Json::array({image_at(host_.url("/silence"))}))));
   ASSERT_TRUE(eventually([&] { return server_->metric("quire:media_waiting_requests") == 1; }));
   server_->api().forget();
   EXPECT_EQ(client.receive().status, 503);

@@ -223,8 +223,11 @@ TEST_F(PicturesInRequests, AreRefusedByName) {
   const auto url = [](const std::string& u) { return Json{{"type", "image_url"}, {"image_url", {{"url", u}}}}; };
   const std::string cut = picture_base64("png-rgb").substr(0, 400);
   for (const auto& [part, words] :
-       {std::pair{url("https://example.org/a.png"), "image_url.url' is a URL of 'https:': only data: URLs are taken"},
-        {url("file:///etc/passwd"), "only data: URLs are taken"},
+       {std::pair{url("https://example.org/a.png"),
+                  "image_url.url': this server fetches no pictures (--allowed-media-domains"},
+        {url("file:///etc/passwd"), "reads no pictures from files (--allowed-local-media-path"},
+        {url("ftp://example.org/a.png"), "image_url.url' is a URL of 'ftp:': data: URLs are taken"},
+        {Json{{"type", "image"}, {"link", "https://example.org/a.png"}, {"where", "x"}, {"field", "x"}}, "is missing"},
         {url("data:image/png,abc"), "without ';base64,'"},
         {url("data:image/png;base64,a$b"), "is no base64"},
         {url("data:image/png;base64,"), "is empty"},

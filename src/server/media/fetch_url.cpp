@@ -165,8 +165,10 @@ ApiResult<std::vector<uint8_t>> fetch_url(const hub::Url& url, const MediaPolicy
     }
     if (!is_redirect(exchange.status())) return about(request_error("it answers with status {}", exchange.status()));
     if (redirects == kMaxRedirects) return bad_request("{} redirects more than {} times", url.origin(), kMaxRedirects);
-    Result<hub::Url> next = at.join(exchange.header(http::field::location));
-    if (!next.ok()) return bad_request("{} redirects to what is no URL that can be fetched", url.origin());
+    const std::string location = exchange.header(http::field::location);
+    Result<hub::Url> next = at.join(location);
+    if (location.empty() || !next.ok())
+      return bad_request("{} redirects to what is no URL that can be fetched", url.origin());
     if (at.tls && !next->tls) return bad_request("{} redirects from https to http", url.origin());
     if (!policy.judge_host(*next).ok())
       return bad_request("{} redirects to a host or port that --allowed-media-domains does not list", url.origin());

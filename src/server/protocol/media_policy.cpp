@@ -13,14 +13,14 @@ namespace {
 constexpr std::string_view kLocalhost = "localhost";
 constexpr size_t kMostBytes = 8192;  // of a URL of a file
 
-std::string lower(std::string_view text) {
+std::string lowered(std::string_view text) {
   std::string out(text);
   for (char& c : out) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
   return out;
 }
 
-bool begins_with(std::string_view text, std::string_view lower_case) {
-  return lower(text.substr(0, lower_case.size())) == lower_case;
+bool is_begun_by(std::string_view text, std::string_view small) {
+  return lowered(text.substr(0, small.size())) == small;
 }
 
 // 1 to 65535 in decimal digits; 0: it is none.
@@ -77,7 +77,7 @@ std::vector<std::string> names_of(const std::filesystem::path& path) {
   return names;
 }
 
-bool begins_with(const std::vector<std::string>& path, const std::vector<std::string>& folder) {
+bool is_begun_by(const std::vector<std::string>& path, const std::vector<std::string>& folder) {
   return path.size() > folder.size() && std::equal(folder.begin(), folder.end(), path.begin());
 }
 
@@ -93,7 +93,7 @@ bool MediaPolicy::Host::is(const hub::Url& url, const std::optional<IpAddress>& 
 
 Result<MediaPolicy::Host> MediaPolicy::parse_host(const std::string& text) {
   Host host;
-  std::string name = lower(text);
+  std::string name = lowered(text);
   const bool bracketed = name.starts_with('[');
   const size_t colon = name.rfind(':');
   const bool bare_v6 = !bracketed && std::count(name.begin(), name.end(), ':') > 1;
@@ -136,7 +136,7 @@ Result<MediaPolicy> MediaPolicy::create(const std::vector<std::string>& domains,
 }
 
 bool MediaPolicy::knows_scheme(std::string_view url) {
-  return begins_with(url, "http:") || begins_with(url, "https:") || begins_with(url, "file:");
+  return is_begun_by(url, "http:") || is_begun_by(url, "https:") || is_begun_by(url, "file:");
 }
 
 Error MediaPolicy::no_file() {
@@ -147,7 +147,7 @@ Error MediaPolicy::no_file() {
 
 Result<MediaSource> MediaPolicy::judge(std::string_view url) const {
   constexpr std::string_view kFile = "file:";
-  if (begins_with(url, kFile)) return judge_file(url.substr(kFile.size()));
+  if (is_begun_by(url, kFile)) return judge_file(url.substr(kFile.size()));
   if (hosts_.empty())
     return request_error(
         "this server fetches no pictures (--allowed-media-domains lists the hosts that it may ask); send it as a data: "
@@ -182,7 +182,7 @@ Result<MediaSource> MediaPolicy::judge_file(std::string_view text) const {
   if (!text.starts_with("//") || text.size() > kMostBytes || text.find_first_of("?#") != text.npos) return no_file();
   text.remove_prefix(2);
   const size_t slash = std::min(text.find('/'), text.size());
-  if (const std::string host = lower(text.substr(0, slash)); !host.empty() && host != kLocalhost) return no_file();
+  if (const std::string host = lowered(text.substr(0, slash)); !host.empty() && host != kLocalhost) return no_file();
   std::vector<std::string> path;
   for (text.remove_prefix(slash); !text.empty();) {
     const size_t end = std::min(text.find('/', 1), text.size());
@@ -192,7 +192,7 @@ Result<MediaSource> MediaPolicy::judge_file(std::string_view text) const {
     text.remove_prefix(end);
   }
   for (const std::vector<std::string>& folder : folders_)
-    if (begins_with(path, folder)) {
+    if (is_begun_by(path, folder)) {
       path.erase(path.begin(), path.begin() + std::ssize(folder));
       return MediaSource(MediaFile{folder_, std::move(path)});
     }

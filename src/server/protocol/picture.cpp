@@ -50,9 +50,11 @@ ApiError elsewhere(std::string_view url, const std::string& field) {
   constexpr size_t kMostShown = 16;
   const size_t colon = url.find(':');
   const bool scheme = colon != std::string_view::npos && colon <= kMostShown;
-  return bad_field(field, "invalid_value",
-                   "'{}' is {}: data: URLs are taken, with the picture as base64, and those of http:, https: and file:",
-                   field, scheme ? "a URL of " + gguf::printable(url.substr(0, colon + 1)) : std::string("no URL"));
+  return bad_field(
+      field, "invalid_value",
+      "'{}' is {}: data: URLs are taken, with the picture as base64, and where the server allows them those of "
+      "http:, https: and file:",
+      field, scheme ? "a URL of " + gguf::printable(url.substr(0, colon + 1)) : std::string("no URL"));
 }
 
 // data:[TYPE][;PARAMETER...];base64,DATA: what the file is its bytes say.
