@@ -62,6 +62,9 @@ OPTIONS: dict[str, tuple[str, str, str]] = {
     "tool_call_parser": ("--tool-call-parser", "str", ""),
     "chat_template": ("--chat-template", "path", ""),
     "chat_template_file": ("--chat-template", "path", ""),
+    "allowed_media_domains": ("--allowed-media-domains", "str", ""),
+    "allowed_local_media_path": ("--allowed-local-media-path", "path", ""),
+    "media_ca": ("--media-ca", "path", ""),
     "http_threads": ("--http-threads", "int", ""),
     "threads_http": ("--http-threads", "int", ""),
     "tokenizer_threads": ("--tokenizer-threads", "int", ""),
@@ -142,6 +145,9 @@ class Options(TypedDict, total=False):
     tool_call_parser: Literal["auto", "harmony", "qwen3_xml", "hermes", "mistral", "llama3_json", "json"]
     chat_template: str | os.PathLike[str]
     chat_template_file: str | os.PathLike[str]
+    allowed_media_domains: str
+    allowed_local_media_path: str | os.PathLike[str]
+    media_ca: str | os.PathLike[str]
     http_threads: int
     threads_http: int
     tokenizer_threads: int
