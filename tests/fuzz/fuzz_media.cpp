@@ -42,7 +42,7 @@ void require_listed(const hub::Url& url) {
   const bool private_one = address == IpAddress::parse("10.0.0.5") && port == 9000;
   const bool v6 = address == IpAddress::parse("2001:db8::7") && port == (url.tls ? 443 : 80);
   require(private_one || v6 || (address->is_loopback() && port == 3000), "an address is listed");
-  require(policy().may_connect(*address), "and may be connected to");
+  require(policy().may_connect(*address, url), "and may be connected to");
 }
 
 void check(const MediaSource& source) {
@@ -86,8 +86,9 @@ void run(uint8_t kind, std::string_view text) {
     const auto made = MediaPolicy::create({std::string(text)}, "");
     if (!made.ok()) return require(made.error().message.starts_with("--allowed-media-domains"), "an error names it");
     require(made->any(), "an entry is one");
+    const hub::Url url = *hub::Url::parse("http://images.example.org/");
     for (const char* const ip : {"10.1.2.3", "169.254.169.254", "::1", "fd00::1"})
-      if (const IpAddress address = *IpAddress::parse(ip); made->may_connect(address))
+      if (const IpAddress address = *IpAddress::parse(ip); made->may_connect(address, url))
         require(names(text, address), "no name stands for a private address");
   }
 }

@@ -26,6 +26,10 @@ std::string refusal_by(const MediaPolicy& p, const std::string& url) {
   return source.ok() ? "" : source.error().message;
 }
 
+bool connects(const MediaPolicy& p, const std::string& ip, const std::string& url) {
+  return p.may_connect(*IpAddress::parse(ip), *hub::Url::parse(url));
+}
+
 TEST(MediaPolicy, TakesNothingByDefault) {
   const MediaPolicy none;
   EXPECT_FALSE(none.any());
@@ -85,18 +89,32 @@ TEST(MediaPolicy, LocalhostIsThisMachine) {
   for (const char* const url : {"http://localhost/", "http://localhost.evil.net:9000/", "http://[::]:9000/",
                                 "http://0.0.0.0:9000/", "http://2130706433:9000/", "http://127.1:9000/"})
     EXPECT_NE(refusal_by(p, url), "") << url;
-  EXPECT_TRUE(p.may_connect(*IpAddress::parse("127.0.0.1")));
-  EXPECT_TRUE(p.may_connect(*IpAddress::parse("::1")));
-  EXPECT_FALSE(p.may_connect(*IpAddress::parse("10.0.0.1")));
+  for (const char* const ip : {"127.0.0.1", "127.1.2.3", "::1"}) {
+    EXPECT_TRUE(connects(p, ip, "http://pictures.example:9000/")) << ip;
+    EXPECT_FALSE(connects(p, ip, "http://pictures.example/")) << "at that port alone: " << ip;
+  }
+  EXPECT_FALSE(connects(p, "10.0.0.1", "http://pictures.example:9000/"));
 }
 
+// A name may lead to what is listed by itself, at the port that is asked.
 TEST(MediaPolicy, ConnectsToPublicAndListedAddresses) {
   const MediaPolicy p = policy_of({"images.example.org", "10.0.0.5:9000", "169.254.169.254"});
-  for (const char* const ip : {"8.8.8.8", "2600::1", "10.0.0.5", "::ffff:10.0.0.5", "169.254.169.254"})
-    EXPECT_TRUE(p.may_connect(*IpAddress::parse(ip))) << ip;
+  const std::string usual = "http://images.example.org/", other = "http://images.example.org:9000/";
+  for (const char* const ip : {"8.8.8.8", "2600::1"}) {
+    EXPECT_TRUE(connects(p, ip, usual)) << ip;
+    EXPECT_TRUE(connects(p, ip, other)) << ip;
+  }
+  EXPECT_TRUE(connects(p, "169.254.169.254", usual));
+  EXPECT_FALSE(connects(p, "169.254.169.254", other));
+  for (const char* const ip : {"10.0.0.5", "::ffff:10.0.0.5"}) {
+    EXPECT_TRUE(connects(p, ip, other)) << ip;
+    EXPECT_FALSE(connects(p, ip, usual)) << ip;
+  }
   for (const char* const ip : {"10.0.0.6", "127.0.0.1", "::1", "192.168.1.1", "169.254.169.253", "fe80::1", "fd00::1",
-                               "0.0.0.0", "::ffff:192.168.1.1", "224.0.0.1"})
-    EXPECT_FALSE(p.may_connect(*IpAddress::parse(ip))) << ip;
+                               "0.0.0.0", "::ffff:192.168.1.1", "224.0.0.1"}) {
+    EXPECT_FALSE(connects(p, ip, usual)) << ip;
+    EXPECT_FALSE(connects(p, ip, other)) << ip;
+  }
 }
 
 TEST(MediaPolicy, RefusesListsThatAreNone) {

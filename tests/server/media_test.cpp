@@ -262,8 +262,11 @@ TEST_F(MediaUrls, NamesLeadToPublicAndListedAddressesAlone) {
   EXPECT_EQ(host_.asked(), 0);
   // What is listed may be led to. The name is asked for once: what was judged is what is connected to, whatever the
   // name says a moment later.
+  serve({"pictures.example:" + port, "127.0.0.1"});  // at another port
+  names_.add("pictures.example", {{"127.0.0.1"}});
+  expect_400(host_.url("/a.png", "pictures.example"), "its name leads to an address that is not public");
   names_.add("pictures.example", {{"127.0.0.1"}, {"10.0.0.1"}});
-  serve({"pictures.example:" + port, "127.0.0.1"});
+  serve({"pictures.example:" + port, "127.0.0.1:" + port});
   const int before = names_.asked();
   const Reply r = chat(host_.url("/a.png", "pictures.example"));
   EXPECT_EQ(r.status, 200) << r.body;

@@ -62,7 +62,11 @@ class PictureHost {
   }
   int silent() const { return pages_->silent; }  // requests that wait there
   void release() { pages_->released = true; }
-  ~PictureHost() { pages_->ended = true; }
+  ~PictureHost() {
+    pages_->ended = true;
+    server_.reset();          // whose threads use the pages
+    pages_->by_path.clear();  // which hold themselves
+  }
 
   std::string port() const { return server_->url().substr(server_->url().rfind(':') + 1); }
   std::string other_port() const { return server_->cdn_url().substr(server_->cdn_url().rfind(':') + 1); }
@@ -83,7 +87,7 @@ class PictureHost {
     std::atomic<bool> released{false}, ended{false};
   };
   std::shared_ptr<Pages> pages_ = std::make_shared<Pages>();
-  std::unique_ptr<FakeHub> server_;  // ends first: its threads use the pages
+  std::unique_ptr<FakeHub> server_;
 };
 
 inline hub::SocketAddress address_of(const std::string& ip, const std::string& port) {

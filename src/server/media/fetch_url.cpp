@@ -135,7 +135,7 @@ Result<std::vector<hub::SocketAddress>> addresses_of(const hub::Url& url, const 
     QUIRE_TRY(all, lookup.find(url, bounds.deadline, bounds.stopped));
   }
   for (const hub::SocketAddress& a : all)
-    if (const std::optional<IpAddress> ip = IpAddress::of(a.bytes); !ip || !policy.may_connect(*ip))
+    if (const std::optional<IpAddress> ip = IpAddress::of(a.bytes); !ip || !policy.may_connect(*ip, url))
       return request_error(
           "its name leads to an address that is not public, and not among those that --allowed-media-domains lists");
   if (all.size() > kMostAddresses) all.resize(kMostAddresses);

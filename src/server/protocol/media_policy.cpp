@@ -83,12 +83,12 @@ bool is_begun_by(const std::vector<std::string>& path, const std::vector<std::st
 
 }  // namespace
 
-bool MediaPolicy::Host::is(const hub::Url& url, const std::optional<IpAddress>& address_of_url) const {
+bool MediaPolicy::Host::is(const hub::Url& url, const std::optional<IpAddress>& host) const {
   const int asked = port_number(url.port);
   if (asked == 0 || asked != (port != 0 ? port : url.tls ? 443 : 80)) return false;
-  if (address) return address_of_url == address;
-  if (name == kLocalhost && address_of_url) return address_of_url->is_loopback();
-  return !address_of_url && url.host == name;
+  if (address) return host == address;
+  if (name == kLocalhost && host) return host->is_loopback();
+  return !host && url.host == name;
 }
 
 Result<MediaPolicy::Host> MediaPolicy::parse_host(const std::string& text) {
@@ -167,10 +167,9 @@ Status MediaPolicy::judge_host(const hub::Url& url) const {
       url.origin());
 }
 
-bool MediaPolicy::may_connect(const IpAddress& address) const {
-  return address.is_public() || std::any_of(hosts_.begin(), hosts_.end(), [&](const Host& h) {
-           return h.address ? *h.address == address : h.name == kLocalhost && address.is_loopback();
-         });
+bool MediaPolicy::may_connect(const IpAddress& address, const hub::Url& url) const {
+  return address.is_public() ||
+         std::any_of(hosts_.begin(), hosts_.end(), [&](const Host& h) { return h.is(url, address); });
 }
 
 // "//localhost/srv/pictures/a%20b.png", without the scheme.

@@ -31,15 +31,15 @@ class MediaPolicy {
 
   bool any() const { return !hosts_.empty() || !folder_.empty(); }
 
-  // Whether a text is the beginning of a URL that others than this function would take for one: http:, https:, file:.
+  // Whether a text begins as the URLs do that are judged: with http:, https: or file:.
   static bool knows_scheme(std::string_view url);
   // What the URL of a request names, if it may be fetched. Errors are sentences for the client, which say what the
   // operator can do.
   Result<MediaSource> judge(std::string_view url) const;
   // The same of where a redirect leads.
   Status judge_host(const hub::Url& url) const;
-  // Of an address that a host's name leads to: it is public, or listed.
-  bool may_connect(const IpAddress& address) const;
+  // Of an address that the host's name leads to: it is public, or listed itself, at the URL's port.
+  bool may_connect(const IpAddress& address, const hub::Url& url) const;
 
   // The message for whatever keeps a file from being read: it tells nobody which files there are.
   static Error no_file();
@@ -50,7 +50,8 @@ class MediaPolicy {
     std::optional<IpAddress> address;  // nothing: a name
     int port = 0;                      // 0: the usual one of the URL's scheme
 
-    bool is(const hub::Url& url, const std::optional<IpAddress>& address_of_url) const;
+    // Whether it is listed by this: a URL's port at its host, which may be an address.
+    bool is(const hub::Url& url, const std::optional<IpAddress>& host) const;
   };
   static Result<Host> parse_host(const std::string& text);
   Result<MediaSource> judge_file(std::string_view path) const;
