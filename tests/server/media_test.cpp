@@ -1,18 +1,11 @@
 // Pictures that requests name by URL: what every API makes of them, from where they are fetched, and what becomes of
-// hosts that answer late, too much, wrong or never.
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
+// answers that are too large or wrong.
 #include <sys/stat.h>
 
 #include <filesystem>
 #include <fstream>
 
-#include "server/client.h"
-#include "server/demo_server.h"
-#include "server/picture_host.h"
-#include "server/picture_model.h"
-#include "server/scripted_service.h"
-#include "support/program.h"
+#include "server/media_urls.h"
 #include "support/tls_pair.h"
 
 namespace quire::test {
@@ -20,60 +13,6 @@ namespace {
 
 using testing::HasSubstr;
 using testing::Not;
-
-ModelPtr media_model() {
-  static const ModelPtr model = picture_model();
-  return model;
-}
-
-Json image_at(const std::string& url) {
-  return {{"type", "image_url"}, {"image_url", {{"url", url}}}};
-}
-Json body_with(const Json& content) {
-  return {{"messages", {{{"role", "user"}, {"content", content}}}}};
-}
-
-class MediaUrls : public ProgramTest {
- protected:
-  MediaUrls() { host_.add_file("/a.png", picture_file("png-rgb")); }
-
-  // Serves with what `edit` makes of the options, anew.
-  void serve(const std::vector<std::string>& domains, const std::function<void(DemoServer::Options&)>& edit = {},
-             const std::string& folder = "") {
-    DemoServer::Options o;
-    o.service = service_;
-    o.loaded = media_model();
-    o.limits.media = *server::MediaPolicy::create(domains, folder);
-    o.api.media.look_up = names_.look_up();
-    o.api.media.timeout = std::chrono::seconds(60);
-    if (edit) edit(o);
-    server_.reset();
-    server_.emplace(std::move(o));
-  }
-  void serve_this_host(const std::function<void(DemoServer::Options&)>& edit = {}) {
-    serve({"127.0.0.1:" + host_.port()}, edit);
-  }
-  Reply send(const char* path, const Json& body) {
-    service_->will_answer({.texts = {"x"}});
-    return ask(server_->port(), post(path, body));
-  }
-  Reply chat(const std::string& url) { return send("/v1/chat/completions", body_with(Json::array({image_at(url)}))); }
-  void expect_400(const std::string& url, const std::string& words, const std::string& also = "'messages[0]") {
-    const Reply r = chat(url);
-    EXPECT_EQ(r.status, 400) << url << r.body;
-    EXPECT_THAT(r.error(), HasSubstr(words)) << url;
-    EXPECT_THAT(r.error(), HasSubstr(also)) << url;
-  }
-  size_t requests() const { return service_->requests().size(); }
-  double fetches(const std::string& outcome) const {
-    return server_->metric(fmt::format("quire:media_fetches_total{{outcome=\"{}\"}}", outcome));
-  }
-
-  std::shared_ptr<ScriptedService> service_ = std::make_shared<ScriptedService>();
-  FakeNames names_;
-  PictureHost host_;
-  std::optional<DemoServer> server_;
-};
 
 TEST_F(MediaUrls, AreFetchedForEveryApi) {
   serve_this_host();
@@ -356,102 +295,7 @@ TEST_F(MediaUrls, TakeSoMuchMemory) {
   for (int i = 0; i < 5; ++i) EXPECT_TRUE(eventually([&] { return chat(host_.url("/a.png")).status == 200; }));
 }
 
-TEST_F(MediaUrls, EndInTime) {
-  host_.add_silence("/silence");
-  host_.add("/drip", [](const FakeRequest&, FakePeer& p) {
-    p.write("HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n");
-    while (p.open) p.write("x"), p.wait(10);
-  });
-  names_.add("hangs.example", {});
-  const auto released = std::make_shared<std::atomic<bool>>(false);
-  serve({"127.0.0.1:" + host_.port(), "hangs.example"}, [&](DemoServer::Options& o) {
-    o.api.media.timeout = std::chrono::milliseconds(300);
-    o.api.media.look_up = [released](const std::string&, const std::string&) {
-      while (!*released) std::this_thread::sleep_for(std::chrono::milliseconds(5));
-      return hub::Lookup{};
-    };
-  });
-  expect_400(host_.url("/silence"), "nothing more came in time");
-  expect_400(host_.url("/drip"), "nothing more came in time");
-  expect_400("http://hangs.example/a.png", "its address was not found in time");
-  EXPECT_EQ(fetches("failed"), 3);
-  *released = true;
-}
-
 // As many fetches as hang, a text is answered: they hold no thread that reads requests.
-TEST_F(MediaUrls, ThatHangHoldUpNobodyElse) {
-  host_.add_silence("/silence");
-  serve_this_host([](DemoServer::Options& o) {
-    o.api.pool.threads = 2;
-    o.api.media.threads = 8;
-  });
-  std::vector<std::unique_ptr<Client>> clients;
-  for (int i = 0; i < 40; ++i) {
-    clients.push_back(std::make_unique<Client>(server_->port()));
-    ASSERT_TRUE(
-        clients.back()->send(post("/v1/chat/completions", body_with(Json::array({image_at(host_.url("/silence"))})))));
-  }
-  ASSERT_TRUE(eventually([&] { return host_.silent() == 4; })) << "half of the threads are one client's";
-  ASSERT_TRUE(eventually([&] { return server_->metric("quire:media_waiting_requests") == 40; }));
-  for (int i = 0; i < 5; ++i) EXPECT_EQ(send("/v1/chat/completions", body_with("text")).status, 200);
-  EXPECT_EQ(host_.silent(), 4);
-  EXPECT_EQ(server_->metric("quire:media_waiting_requests"), 40);
-  host_.release();  // "late" is no picture
-  for (const auto& client : clients) EXPECT_EQ(client->receive().status, 400);
-}
-
-TEST_F(MediaUrls, WaitInBoundedNumbers) {
-  host_.add_silence("/silence");
-  serve_this_host([](DemoServer::Options& o) { o.api.media.max_waiting = 4; });
-  const std::string request = post("/v1/chat/completions", body_with(Json::array({image_at(host_.url("/silence"))})));
-  Client first(server_->port()), second(server_->port());
-  first.send(request);
-  second.send(request);
-  ASSERT_TRUE(eventually([&] { return server_->metric("quire:media_waiting_requests") == 2; }));
-  const Reply r = chat(host_.url("/a.png"));
-  EXPECT_EQ(r.status, 429) << r.body;
-  EXPECT_NE(r.header("Retry-After"), "");
-  EXPECT_EQ(send("/v1/chat/completions", body_with("text")).status, 200);
-  host_.release();
-  EXPECT_EQ(first.receive().status, 400);
-  EXPECT_EQ(second.receive().status, 400);
-  EXPECT_EQ(chat(host_.url("/a.png")).status, 200);
-}
-
-TEST_F(MediaUrls, EndWithTheirClient) {
-  const auto left = std::make_shared<std::atomic<bool>>(false);
-  host_.add("/silence", [left](const FakeRequest&, FakePeer& p) {
-    p.write("HTTP/1.1 200 OK\r\nContent-Length: 10000000\r\n\r\n");
-    while (p.open) p.write("x"), p.wait(10);
-    *left = true;
-  });
-  serve_this_host();
-  {
-    Client client(server_->port());
-    client.send(post("/v1/chat/completions", body_with(Json::array({image_at(host_.url("/silence"))}))));
-    ASSERT_TRUE(eventually([&] { return host_.asked("/silence") == 1; }));
-  }
-  EXPECT_TRUE(eventually([&] { return left->load(); })) << "the connection to the host is closed";
-  EXPECT_TRUE(eventually([&] { return server_->metric("quire:media_waiting_requests") == 0; }));
-  EXPECT_EQ(fetches("given_up"), 1);
-  EXPECT_EQ(requests(), 0u);
-}
-
-TEST_F(MediaUrls, EndWithTheirDeadlineAndTheServer) {
-  host_.add_silence("/silence");
-  serve_this_host([](DemoServer::Options& o) { o.api.request_timeout = std::chrono::milliseconds(200); });
-  const Reply late = chat(host_.url("/silence"));
-  EXPECT_EQ(late.status, 503) << late.body;
-  EXPECT_THAT(late.body, HasSubstr("deadline_exceeded"));
-  EXPECT_TRUE(eventually([&] { return server_->metric("quire:media_waiting_requests") == 0; }));
-  serve_this_host();
-  Client client(server_->port());
-  client.send(post("/v1/chat/completions", body_with(Json::array({image_at(host_.url("/silence"))}))));
-  ASSERT_TRUE(eventually([&] { return server_->metric("quire:media_waiting_requests") == 1; }));
-  server_->api().forget();
-  EXPECT_EQ(client.receive().status, 503);
-}
-
 // What an answer would have been told as an event is one, also where pictures had to come first.
 TEST_F(MediaUrls, TooLongConversationsAreToldAsWithoutThem) {
   serve_this_host([](DemoServer::Options& o) { o.context = 48; });

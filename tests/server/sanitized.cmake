@@ -9,6 +9,7 @@ set(sanitized
     engine_group
     media
     media_fetcher
+    media_waits
     pictures
     request_pool
     response_store

@@ -27,7 +27,7 @@ bool is_redirect(int status) {
 }
 
 std::string plain_reason(const error_code& ec) {
-  if (ec == asio::error::timed_out) return "nothing more came in time";
+  if (ec == asio::error::timed_out) return "not all of it came in time";
   if (ec == asio::error::operation_aborted) return "nobody waits any more";
   if (ec == http::error::header_limit || ec == http::error::buffer_overflow) return "its headers are too long";
   if (ec.category() == http::make_error_code(http::error::bad_version).category() && ec != http::error::end_of_stream &&
@@ -94,6 +94,9 @@ ApiResult<std::vector<uint8_t>> Exchange::body() {
     parser_->get().body().data = piece.data();
     parser_->get().body().size = piece.size();
     error_code ec;
+    // The stream looks at the time where it waits: what never stops sending is never waited for.
+    if (hub::Stream::Clock::now() >= bounds_.deadline) return failed(asio::error::timed_out);
+    if (bounds_.stopped()) return failed(asio::error::operation_aborted);
     http::read_some(stream_, buffer_, *parser_, ec);
     if (ec == http::error::need_buffer) ec = {};
     const size_t n = piece.size() - parser_->get().body().size;
@@ -102,6 +105,7 @@ ApiResult<std::vector<uint8_t>> Exchange::body() {
     file.insert(file.end(), piece.begin(), piece.begin() + static_cast<std::ptrdiff_t>(n));
     if (ec) return failed(ec);
   }
+  file.shrink_to_fit();  // what it takes was counted without
   return file;
 }
 

@@ -136,7 +136,13 @@ void MediaFetcher::work() {
     ++its.running;
     its.turn = ++turns_;
     lock.unlock();
-    ApiResult<PicturePtr> got = fetch_one(*batch, *batch->request.pictures[i]);
+    ApiResult<PicturePtr> got = [&]() -> ApiResult<PicturePtr> {
+      try {
+        return fetch_one(*batch, *batch->request.pictures[i]);
+      } catch (const std::bad_alloc&) {
+        return out_of_memory();
+      }
+    }();
     lock.lock();
     --its.running;
     --batch->running;
@@ -153,7 +159,9 @@ void MediaFetcher::work() {
 // Nothing more of it is begun.
 void MediaFetcher::skip_rest(Batch& batch) {
   if (batch.all_begun()) return;
-  to_begin_ -= batch.fetched.size() - batch.begun;
+  const size_t left = batch.fetched.size() - batch.begun;
+  to_begin_ -= left;
+  given_up_.add(static_cast<double>(left));
   batch.begun = batch.fetched.size();
   std::erase_if(clients_.at(batch.request.client).to_begin, [&](const BatchPtr& b) { return b.get() == &batch; });
 }
@@ -205,7 +213,6 @@ void MediaFetcher::watch() {
     for (const BatchPtr& batch : late) {
       batch->fail(overloaded("the request's pictures could not all be fetched in time; try again later"));
       skip_rest(*batch);
-      given_up_.add();
     }
     for (const BatchPtr& batch : late) forget(batch, lock);
   }
@@ -239,13 +246,7 @@ ApiResult<PicturePtr> MediaFetcher::fetch_one(Batch& batch, const PictureFile& p
   auto file = std::make_shared<PictureFile>();
   file->where = picture.where;
   file->share = BodyShare(budget_);
-  ApiResult<std::vector<uint8_t>> bytes = [&]() -> ApiResult<std::vector<uint8_t>> {
-    try {
-      return bytes_of(batch, picture, file->share);
-    } catch (const std::bad_alloc&) {
-      return out_of_memory();
-    }
-  }();
+  ApiResult<std::vector<uint8_t>> bytes = bytes_of(batch, picture, file->share);
   seconds_.observe(std::chrono::duration<double>(Clock::now() - began).count());
   if (bytes.ok()) {
     fetched_.add();

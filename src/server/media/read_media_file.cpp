@@ -57,11 +57,13 @@ ApiResult<std::vector<uint8_t>> read_media_file(const MediaFile& file, const Fet
     const ssize_t n = read(opened.get(), piece.data(), piece.size());
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) return unreadable();
-    if (n == 0) return bytes;
+    if (n == 0) break;
     if (static_cast<size_t>(n) > bounds.max_bytes - bytes.size()) return unreadable();  // it may grow meanwhile
     QUIRE_CHECKED(bounds.take(static_cast<size_t>(n)));
     bytes.insert(bytes.end(), piece.begin(), piece.begin() + n);
   }
+  bytes.shrink_to_fit();
+  return bytes;
 }
 
 }  // namespace quire::server
