@@ -104,7 +104,7 @@ TEST_F(Fetcher, OneClientHoldsUpNoOther) {
 }
 
 TEST_F(Fetcher, FirstErrorEndsARequest) {
-  start({.threads = 4});
+  start({.threads = 4, .timeout = std::chrono::minutes(10)});
   const ToldPtr told = fetched("a", {url("/silence"), url("/none"), url("/a"), url("/a"), url("/a")});
   ASSERT_TRUE(eventually([&] { return told->any(); })) << "the silent one is left";
   EXPECT_EQ(told->status(), 400);
