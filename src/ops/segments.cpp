@@ -16,7 +16,7 @@ void check_segments(const SegmentArray& segments, int64_t rows, int64_t blocks, 
     next = int64_t{s.row} + s.count;
     QUIRE_CHECK(slots == 0 || (s.state_slot >= 0 && s.state_slot < slots), "segment {}: state slot {} of {}", i,
                 s.state_slot, slots);
-    QUIRE_CHECK(decode || s.position % kChunkTokens == 0,
+    QUIRE_CHECK(decode || slots == 0 || s.position % kChunkTokens == 0,
                 "segment {}: a prompt chunk begins at position {}, not on the grid of {}", i, s.position, kChunkTokens);
     QUIRE_CHECK(s.anchor >= 0 && s.anchor <= s.position && s.tentative >= 0 && s.tentative <= s.count &&
                     (decode || s.anchor == s.position),

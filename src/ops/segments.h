@@ -66,8 +66,8 @@ struct SegmentArray {
 };
 
 // Whether the values of a step's segments make sense, once, on the host, where they are laid out: rows of `rows`, in
-// order and apart, blocks of `blocks`, slots of `slots` (0: none are needed), prompts on the grid of 64. What does not
-// is a mistake of ours, and fatal.
+// order and apart, blocks of `blocks`, slots of `slots` (0: none are needed, and prompts need not stand on the grid of
+// 64). What does not is a mistake of ours, and fatal.
 void check_segments(const SegmentArray& segments, int64_t rows, int64_t blocks, int64_t slots);
 
 }  // namespace quire

@@ -172,6 +172,17 @@ class Step {
     params.scale = 1.0f / std::sqrt(static_cast<float>(s.d));
   }
 
+  // Rows of prompts at positions [begin, end) of a sequence look at keys up to `end`.
+  void add_picture(int sequence, int begin, int end) {
+    ends.resize(static_cast<size_t>(rows));
+    for (size_t i = 0; i < segments.size(); ++i)
+      for (int t = 0; t < segments[i].count; ++t)
+        if (const int p = segments[i].position + t; owner[i] == sequence && p >= begin && p < end)
+          ends[static_cast<size_t>(segments[i].row + t)] = end;
+    d_ends.emplace(ends);
+    params.ends = d_ends->data();
+  }
+
   // Both kernels, poisoned outputs and workspace; [rows][q_heads * d].
   std::vector<bf16> run() {
     d_out->poison();
@@ -250,6 +261,7 @@ class Step {
   const std::vector<Sequence>* all;
   std::vector<Segment> segments;
   std::vector<int> owner;
+  std::vector<int32_t> ends;  // empty: rows look at what is before them
   int rows = 0, pitch = 1, prompt_rows = 0;
   cuda::DecodeBounds bounds{.rows = 1, .max_parts = 0};
   cuda::AttentionParams params;
@@ -259,12 +271,14 @@ class Step {
     const Sequence& s = (*all)[static_cast<size_t>(owner[i])];
     const int position = segments[i].position + step, d = shape.d, group = shape.q_heads / shape.kv_heads;
     const std::vector<bf16> got = row_of(out, i, step);
+    const int end = ends.empty() ? 0 : ends[static_cast<size_t>(segments[i].row + step)];
+    const int keys = std::max(position + 1, end);
     double excess = 0;
-    std::vector<double> p(static_cast<size_t>(position + 1));
+    std::vector<double> p(static_cast<size_t>(keys));
     for (int h = 0; h < shape.q_heads; ++h) {
       const bf16* q = &s.q[static_cast<size_t>((position * shape.q_heads + h) * d)];
       double most = -INFINITY, total = 0;
-      for (int t = 0; t <= position; ++t) {
+      for (int t = 0; t < keys; ++t) {
         const bf16* k = &s.k[static_cast<size_t>((t * shape.kv_heads + h / group) * d)];
         double dot = 0;
         for (int c = 0; c < d; ++c) dot += static_cast<double>(to_float(q[c])) * static_cast<double>(to_float(k[c]));
@@ -273,7 +287,7 @@ class Step {
       }
       for (double& x : p) total += x = std::exp(x - most);
       std::vector<double> sum(static_cast<size_t>(d), 0.0), size(static_cast<size_t>(d), 0.0);
-      for (int t = 0; t <= position; ++t) {
+      for (int t = 0; t < keys; ++t) {
         const bf16* v = &s.v[static_cast<size_t>((t * shape.kv_heads + h / group) * d)];
         const double w = p[static_cast<size_t>(t)] / total;
         for (int c = 0; c < d; ++c) {
@@ -298,7 +312,7 @@ class Step {
 
   std::optional<DeviceBuffer<uint8_t>> d_cache;
   std::optional<DeviceBuffer<bf16>> d_q, d_gate, d_out;
-  std::optional<DeviceBuffer<int32_t>> d_tables;
+  std::optional<DeviceBuffer<int32_t>> d_tables, d_ends;
   std::optional<DeviceBuffer<Segment>> d_segments;
 };
 

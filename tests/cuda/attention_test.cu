@@ -120,6 +120,38 @@ TEST(CudaAttention, PromptBitsDoNotDependOnChunksOrCompany) {
   }
 }
 
+// Rows of pictures look at keys up to their end: over the borders of tiles of rows and of keys, in any chunks that do
+// not part a picture, or that begin within one. An E4M3 cache gives the same bits as a bf16 one here, too.
+TEST(CudaAttention, RowsOfPicturesLookAheadToTheirEnd) {
+  const auto add_pictures = [](Step& step) {
+    for (const auto& [begin, end] : {std::pair{3, 40}, {41, 64}, {64, 80}, {100, 356}, {360, 361}, {400, 437}})
+      step.add_picture(0, begin, end);
+    step.add_picture(2, 0, 16);
+    return step.run();
+  };
+  for (const Shape& s : shapes()) {
+    const std::vector<Sequence> sequences = {sequence_for(s, 437, 700), sequence_for(s, 200, 701),
+                                             sequence_for(s, 16, 702)};
+    const std::vector<Piece> whole = {{1, 150, 1}, {437, 0, 0}, {70, 64, 1}, {16, 0, 2}},
+                             first = {{64, 0, 0}, {9, 64, 1}}, second = {{36, 64, 0}}, third = {{181, 256, 0}};
+    Step all(s, sequences, whole, 1, 13);
+    const auto out = add_pictures(all);
+    const double worst = all.worst(out, 40);
+    std::printf("pictures %d/%d heads of %d, %s: largest error %.2f of its bound\n", s.q_heads, s.kv_heads, s.d,
+                name(s.format), worst);
+    EXPECT_LE(worst, 1.0);
+    EXPECT_TRUE(all.padding_untouched(out));
+    Step a(s, sequences, first, 0, 14), b(s, sequences, second, 0, 15), c(s, sequences, third, 0, 16);
+    const auto out_a = add_pictures(a), out_b = add_pictures(b), out_c = add_pictures(c);
+    for (int t = 0; t < 64; ++t) ASSERT_EQ(a.row_of(out_a, 0, t), all.row_of(out, 1, t)) << "row " << t;
+    for (int t = 64; t < 100; ++t) ASSERT_EQ(b.row_of(out_b, 0, t - 64), all.row_of(out, 1, t)) << "row " << t;
+    for (int t = 256; t < 437; ++t) ASSERT_EQ(c.row_of(out_c, 0, t - 256), all.row_of(out, 1, t)) << "row " << t;
+    if (s.format != kE4m3) continue;
+    Step wide(s.in(KvFormat::kBf16), sequences, whole, 1, 17);
+    EXPECT_EQ(out, add_pictures(wide));
+  }
+}
+
 // What an E4M3 cache holds, a bf16 one holds too: the same bits come out, of the most extreme numbers as well.
 TEST(CudaAttention, AnE4m3CacheIsABf16OneOfTheSameNumbers) {
   for (const Shape& s : shapes()) {

@@ -22,6 +22,9 @@ TEST(Segments, TakesWhatIsRight) {
   s.segments[0].state_slot = -1;
   s.check();
   check_segments({}, 0, 0, 0);
+  // Without recurrent states prompts may go on anywhere.
+  s.segments[1].position = s.segments[1].anchor = 65;
+  check_segments(s.array(), 71, 12, 0);
 }
 
 void expect_fatal(void (*change)(Step&), const char* message) {

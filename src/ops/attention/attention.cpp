@@ -129,7 +129,8 @@ std::string describe_args(const PagedAttentionArgs& a) {
   return fmt::format("q {}, kv {}, {} rows of {} sequences and {} of prompts{}{}", describe(a.q), describe(a.kv.k),
                      s.decode_rows, s.decodes, s.prompt_rows,
                      a.window > 0 ? fmt::format(", a sliding window of {}", a.window) : "",
-                     a.sinks.empty() ? "" : ", sinks");
+                     a.sinks.empty() ? "" : ", sinks") +
+         (a.ends.empty() ? "" : ", ends of rows");
 }
 
 }  // namespace
@@ -174,6 +175,7 @@ void paged_attention(const OpContext& ctx, const PagedAttentionArgs& a) {
   expect_shape("out", a.out, rows, n.q_heads * n.d);
   QUIRE_CHECK(a.window >= 0, "paged_attention: a window of {}", a.window);
   if (!a.sinks.empty()) expect_shape("sinks", a.sinks, heads);
+  if (!a.ends.empty()) expect_shape("ends", a.ends, rows);
   check_cache(a.kv, n);
   dispatch(kPagedAttentionOp, ctx, a);
 }

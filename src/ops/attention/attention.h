@@ -66,6 +66,9 @@ extern const Operator<AttentionPrepareArgs> kAttentionPrepareOp;
 // sigmoid(gate).
 //   window       if not 0: over the last `window` of these positions alone, r's own among them
 //   sinks [H] f32, optional: one more logit of each head, which takes its share of the softmax and adds no value
+//   ends  [T] i32, optional: a row of a prompt looks at positions below max(its own + 1, ends[row]), which its segment
+//         has. Its window begins where it does without. Rows of a segment look the further the later they are: no row
+//         less far than the one before it. Rows of generated tokens have no end beyond their own
 //   q     [T, H, d], gate [T, H, d] optional, out [T, H * d]   activation type
 // Query head h uses KV head h / (H / Hkv). Softmax in float32, keys walked in groups cut at absolute
 // positions in ascending order, so a row's bits do not depend on the chunking, on other rows or on where its
@@ -82,6 +85,7 @@ struct PagedAttentionArgs {
   Tensor out;
   int64_t window = 0;
   Tensor sinks;
+  Tensor ends = {};
 };
 void paged_attention(const OpContext& ctx, const PagedAttentionArgs& a);
 extern const Operator<PagedAttentionArgs> kPagedAttentionOp;

@@ -79,9 +79,15 @@ struct RowTask {
   int64_t position = 0;  // of the first token
   int64_t tokens = 0, group = 0, d = 0;
   float scale = 1.0f;
-  int64_t window = 0;            // 0: all positions
-  const float* sinks = nullptr;  // of the group's heads; may be null
+  int64_t window = 0;             // 0: all positions
+  const float* sinks = nullptr;   // of the group's heads; may be null
+  const int32_t* ends = nullptr;  // of the tokens; may be null
 
+  // Where the keys that token i attends to end. Those of later tokens end no earlier.
+  int64_t end_of(int64_t i) const {
+    const int64_t own = position + i + 1;
+    return ends == nullptr || ends[i] < own ? own : ends[i];
+  }
   // The first position that a token at `own` attends to.
   int64_t first_key(int64_t own) const { return window == 0 || own < window ? 0 : own - window + 1; }
   int64_t rows() const { return tokens * group; }

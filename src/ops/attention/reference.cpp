@@ -92,7 +92,8 @@ void attend(const OpContext& ctx, const PagedAttentionArgs& a) {
                       double* score = scratch + thread * per_thread;
                       double* q = score + max_keys;
                       double* sum = q + n.d;
-                      const int64_t kv_head = head / n.group(), keys = position + 1;
+                      const int64_t kv_head = head / n.group(), own = position + 1;
+                      const int64_t keys = a.ends.empty() ? own : std::max<int64_t>(own, a.ends.as<int32_t>()[row]);
                       const auto block = [&](const Tensor& t, int64_t key) {
                         return static_cast<const Kv*>(t.data) + a.segments.table(s)[key / kBlockTokens] * t.stride[0] +
                                kv_head * t.stride[1];
@@ -101,7 +102,7 @@ void attend(const OpContext& ctx, const PagedAttentionArgs& a) {
                         q[c] = static_cast<double>(load_float(a.q, row * a.q.stride[0] + head * a.q.stride[1] + c));
                         sum[c] = 0.0;
                       }
-                      const int64_t first = a.window > 0 ? std::max<int64_t>(0, keys - a.window) : 0;
+                      const int64_t first = a.window > 0 ? std::max<int64_t>(0, own - a.window) : 0;
                       const double sink = a.sinks.empty() ? -INFINITY : static_cast<double>(a.sinks.as<float>()[head]);
                       double max = sink;
                       for (int64_t t = first; t < keys; ++t) {

@@ -73,6 +73,7 @@ RowTask make_task(const PagedAttentionArgs& a, const Heads& n, const Chunk& c) {
   t.scale = a.scale;
   t.window = a.window;
   if (!a.sinks.empty()) t.sinks = a.sinks.as<float>() + head;
+  if (!a.ends.empty()) t.ends = a.ends.as<int32_t>() + row;
   return t;
 }
 

@@ -14,6 +14,7 @@ constexpr OnGpu<PagedAttentionArgs> kOnGpu{[](Operands& o, PagedAttentionArgs& a
                                              o.kv(a.kv.v, a.q.dim(2), true);
                                              for (Tensor* t : {&a.q, &a.gate, &a.out}) o.tensor(*t);
                                              o.tensor(a.sinks);
+                                             o.tensor(a.ends);
                                              o.segments(a.segments);
                                            },
                                            paged_attention,
@@ -25,6 +26,11 @@ enum class Data { kNormal, kSaturated, kEqual };
 struct Sequence {
   int position, count;
 };
+// Positions [begin, end) of a sequence, whose rows see each other in both directions.
+struct Picture {
+  size_t sequence;
+  int begin, end;
+};
 struct Case {
   std::string name;
   int d, heads, kv_heads;
@@ -35,6 +41,16 @@ struct Case {
   bool decode = false;  // generated tokens, which a GPU's kernels take otherwise than prompts
   int64_t window = 0;
   bool sinks = false;
+  std::vector<Picture> pictures = {};  // by sequence, then in order
+
+  // Where the keys that a position attends to end.
+  int end_of(size_t sequence, int position) const {
+    for (const Picture& p : pictures)
+      if (p.sequence == sequence && position >= p.begin && position < p.end) return p.end;
+    return position + 1;
+  }
+  // Whether a segment may begin there.
+  bool may_cut(size_t sequence, int position) const { return end_of(sequence, position - 1) <= position; }
 };
 
 // A batch and the cache that it reads. The values depend on the case only; where rows and blocks lie depends
@@ -42,7 +58,7 @@ struct Case {
 struct Batch {
   Case c;
   SegmentList segments;
-  Buffer q, gate, k, v, sinks;
+  Buffer q, gate, k, v, sinks, ends;
 
   static int64_t count_rows(const Case& c) {
     int64_t rows = 1;
@@ -62,7 +78,8 @@ struct Batch {
         gate(DType::kBF16, {count_rows(c), c.heads, c.d}),
         k(c.kv, {count_blocks(c), c.kv_heads, kv_head_elems(c.kv, c.d)}),
         v(c.kv, {count_blocks(c), c.kv_heads, kv_head_elems(c.kv, c.d)}),
-        sinks(DType::kF32, {c.heads}) {
+        sinks(DType::kF32, {c.heads}),
+        ends(DType::kI32, {count_rows(c)}) {
     Rng rng = suite.rng_for_case(c.name), places = suite.rng_for_case(c.name + " places");
     std::vector<int32_t> order = places.permutation(count_blocks(c));
     if (layout == Layout::kContiguous) std::sort(order.begin(), order.end());
@@ -78,6 +95,13 @@ struct Batch {
     for (size_t i = 0; i < segments.size(); ++i) fill_sequence(rng, i);
     // From next to nothing to more than all keys together.
     if (c.sinks) sinks.fill([&] { return rng.uniform(-4.0f, 8.0f); });
+    std::fill_n(ends.tensor().as<int32_t>(), ends.tensor().elems(), 0);
+    for (size_t i = 0; i < segments.size(); ++i)
+      for (int j = 0; j < segments[i].count; ++j) {
+        const int own = segments[i].position + j + 1, end = c.end_of(i, own - 1);
+        // Rows of no picture have any number up to their own end.
+        ends.tensor().as<int32_t>()[segments[i].row + j] = end > own ? end : own - own % 3 * (own / 2);
+      }
   }
 
   void fill_sequence(Rng& rng, size_t sequence) {
@@ -140,8 +164,15 @@ struct Batch {
 
   float scale() const { return 1.0f / std::sqrt(static_cast<float>(c.d)); }
   PagedAttentionArgs args(const SegmentArray& of, const Tensor& out) const {
-    return {q,        c.gate ? gate.tensor() : Tensor{},  {k, v}, of, scale(), out,
-            c.window, c.sinks ? sinks.tensor() : Tensor{}};
+    return {q,
+            c.gate ? gate.tensor() : Tensor{},
+            {k, v},
+            of,
+            scale(),
+            out,
+            c.window,
+            c.sinks ? sinks.tensor() : Tensor{},
+            c.pictures.empty() ? Tensor{} : ends.tensor()};
   }
   Buffer output() const { return Buffer(DType::kBF16, {q.tensor().dim(0), c.heads * c.d}); }
 };
@@ -155,12 +186,13 @@ struct Expected {
 void expect_row(const Batch& b, size_t sequence, int step, int head, double* value, double* bound) {
   const Segment& s = b.segments[sequence];
   const std::span<const int32_t> blocks = b.segments.blocks(sequence);
-  const int d = b.c.d, keys = s.position + step + 1, kv_head = head / (b.c.heads / b.c.kv_heads);
+  const int d = b.c.d, own = s.position + step + 1, keys = b.c.end_of(sequence, own - 1);
+  const int kv_head = head / (b.c.heads / b.c.kv_heads);
   const int64_t q_at = (int64_t{s.row + step} * b.c.heads + head) * d;
   std::vector<float> q(static_cast<size_t>(d));
   for (int e = 0; e < d; ++e) q[static_cast<size_t>(e)] = load_float(b.q, q_at + e);
   std::vector<double> score(static_cast<size_t>(keys)), error(static_cast<size_t>(keys));
-  const int first = b.c.window > 0 ? std::max(0, keys - static_cast<int>(b.c.window)) : 0;
+  const int first = b.c.window > 0 ? std::max(0, own - static_cast<int>(b.c.window)) : 0;
   const double sink = b.c.sinks ? static_cast<double>(load_float(b.sinks, head)) : -INFINITY;
   double max = sink;
   std::vector<float> row(static_cast<size_t>(d));
@@ -247,13 +279,14 @@ Buffer check_padding(Suite& s, std::string_view kernel, const Batch& b, const Bu
   return cleaned;
 }
 
-// The same rows cut into other segments; `cut(position)` says whether one begins there.
+// The same rows cut into other segments; `cut(position)` says whether one begins there, if it may.
 template <class Cut>
-SegmentList recut(const SegmentList& segments, Cut&& cut) {
+SegmentList recut(const Batch& b, Cut&& cut) {
+  const SegmentList& segments = b.segments;
   SegmentList pieces;
   for (size_t j = 0; j < segments.size(); ++j)
     for (int i = 0; i < segments[j].count; ++i) {
-      if (i == 0 || cut(segments[j].position + i)) {
+      if (i == 0 || (cut(segments[j].position + i) && b.c.may_cut(j, segments[j].position + i))) {
         const Segment piece{.row = segments[j].row + i, .position = segments[j].position + i};
         SegmentArray(segments).decodes > 0 ? pieces.add_decode(piece, segments.blocks(j))
                                            : pieces.add(piece, segments.blocks(j));
@@ -274,10 +307,10 @@ void check_invariance(Suite& s, const Tested<PagedAttentionArgs>& kernel, const 
     s.expect(kernel.name, b.c.name, at < 0, fmt::format("{}: bits differ first at element {}", what, at));
   };
   Rng rng = s.rng_for_case(b.c.name + " cuts");
-  expect_same("one token at a time", run(b, recut(b.segments, [](int) { return true; })));
-  expect_same("chunks of 64", run(b, recut(b.segments, [](int p) { return p % 64 == 0; })));
-  expect_same("chunks of 128", run(b, recut(b.segments, [](int p) { return p % 128 == 0; })));
-  expect_same("cut anywhere", run(b, recut(b.segments, [&](int) { return rng.integer(0, 20) == 0; })));
+  expect_same("one token at a time", run(b, recut(b, [](int) { return true; })));
+  expect_same("chunks of 64", run(b, recut(b, [](int p) { return p % 64 == 0; })));
+  expect_same("chunks of 128", run(b, recut(b, [](int p) { return p % 128 == 0; })));
+  expect_same("cut anywhere", run(b, recut(b, [&](int) { return rng.integer(0, 20) == 0; })));
   expect_same("1 thread", run(b, b.segments, 1));
   expect_same("5 threads", run(b, b.segments, 5));
   const Batch contiguous(s, b.c, Batch::Layout::kContiguous);
@@ -299,6 +332,7 @@ void check_invariance(Suite& s, const Tested<PagedAttentionArgs>& kernel, const 
   SegmentList part = b.segments;
   for (size_t i = 0; i < part.size(); ++i) {
     part[i].count = (part[i].count + 1) / 2;
+    while (part[i].count > 0 && !b.c.may_cut(i, part[i].position + part[i].count)) --part[i].count;
     const int end = b.segments[i].position + b.segments[i].count;
     for (int t = part[i].position + part[i].count; t < end; ++t) {
       for (int64_t e = 0; e < b.c.heads * b.c.d; ++e)
@@ -389,6 +423,20 @@ std::vector<Case> cases() {
   }
   add("sinks", 64, 8, 2, {{0, 70}, {300, 1}, {255, 3}}, true);
   all.back().sinks = true;
+  // Pictures: over the edges of blocks, tiles and groups of keys, side by side, alone in a sequence, begun before it
+  // (found in a cache), as wide as the window; beside sequences without any.
+  const auto add_pictures = [&](std::string name, int d, DType kv, int64_t window, bool gate = false) {
+    add(std::move(name), d, 8, 2, {{0, 40}, {0, 300}, {64, 5}, {250, 270}, {0, 16}, {128, 70}, {900, 140}}, gate,
+        Data::kNormal, kv);
+    all.back().window = window;
+    all.back().pictures = {{1, 3, 29},    {1, 30, 46}, {1, 46, 62},   {1, 63, 65},   {1, 100, 300},  {3, 250, 290},
+                           {3, 500, 520}, {4, 0, 16},  {5, 120, 150}, {5, 151, 152}, {6, 900, 1000}, {6, 1023, 1030}};
+  };
+  for (const int64_t window : {0, 200, 256, 512})
+    add_pictures(fmt::format("pictures window{}", window), 64, DType::kBF16, window);
+  for (const int d : {20, 128, 256, 512})
+    for (const DType kv : {DType::kBF16, kE4m3})
+      add_pictures(fmt::format("{} pictures d{}", dtype_name(kv), d), d, kv, d == 128 ? 0 : 200, d == 256);
   for (const int d : {64, 128, 256, 512}) {
     for (const int ratio : {1, 4, 6, 12})
       add(fmt::format("generated d{} ratio{}", d, ratio), d, 2 * ratio, 2,

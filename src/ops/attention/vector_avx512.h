@@ -89,7 +89,7 @@ void softmax_rows(const RowTask& t, const TaskScratch& s, int64_t row, int64_t c
   // own_keys() of every row with one division.
   OwnKeys own[16];
   for (int64_t i = 0, token = row / t.group, head = row % t.group; i < count; ++i) {
-    own[i] = {t.first_key(t.position + token) - key, smaller(seen, t.position + token + 1 - key)};
+    own[i] = {t.first_key(t.position + token) - key, smaller(seen, t.end_of(token) - key)};
     if (++head == t.group) head = 0, ++token;
   }
   __m512 lanes[16];

@@ -30,7 +30,7 @@ constexpr int64_t smaller(int64_t a, int64_t b) {
 
 // How many of the `seen` keys from `key` on row r may look at: 0 or less when all lie beyond it.
 inline int64_t own_keys(const RowTask& t, int64_t r, int64_t key, int64_t seen) {
-  return smaller(seen, t.position + r / t.group + 1 - key);
+  return smaller(seen, t.end_of(r / t.group) - key);
 }
 
 // How many of the keys from `key` on lie before row r's window.
@@ -86,7 +86,7 @@ template <class Isa>
 void walk(const RowTask& t, const TaskScratch& s) {
   Isa isa(t, s);
   const TileRows<Isa> tile{t, s};
-  const int64_t rows = t.tokens * t.group, keys_end = t.position + t.tokens;
+  const int64_t rows = t.tokens * t.group, keys_end = t.end_of(t.tokens - 1);
   const float scale = t.scale * kLog2e;
   // With one tile of rows nothing is used twice: stage little, and use it while it is near.
   const int64_t staged = rows > Isa::kTileRows ? kStagedKeys : kGroupKeys;
@@ -97,7 +97,7 @@ void walk(const RowTask& t, const TaskScratch& s) {
     isa.stage_values(begin, end - begin);
     for (int64_t row = 0; row < rows; row += Isa::kTileRows) {
       const int64_t count = smaller(Isa::kTileRows, rows - row);
-      const int64_t last = t.position + (row + count - 1) / t.group;  // position of the tile's last row
+      const int64_t last = t.end_of((row + count - 1) / t.group) - 1;  // that the tile's last row looks at
       // The group in which the window of the tile's first row begins: the tile's first.
       const int64_t start = t.first_key(t.position + row / t.group) / kGroupKeys * kGroupKeys;
       if (start >= begin && start < end) tile.begin(isa, row, count);

@@ -76,8 +76,9 @@ struct AttentionParams {
   SegmentArray segments;  // device memory
   int q_heads = 0, kv_heads = 0, head_size = 0;
   float scale = 1.0f;
-  int window = 0;                // positions that a row looks at, its own among them; 0: all
-  const float* sinks = nullptr;  // [H] or null: one more logit of each head, without a value
+  int window = 0;                 // positions that a row looks at, its own among them; 0: all
+  const float* sinks = nullptr;   // [H] or null: one more logit of each head, without a value
+  const int32_t* ends = nullptr;  // [T] or null: PagedAttentionArgs::ends, which only prompt_attention looks at
 };
 
 // What the host knows of the decode segments of a step (or of all steps that a captured graph will serve).

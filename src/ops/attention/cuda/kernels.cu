@@ -41,7 +41,8 @@ void attention(const OpContext& ctx, const PagedAttentionArgs& a) {
                     .head_size = narrow(a.q.dim(2)),
                     .scale = a.scale,
                     .window = narrow(a.window),
-                    .sinks = a.sinks.empty() ? nullptr : floats(a.sinks)};
+                    .sinks = a.sinks.empty() ? nullptr : floats(a.sinks),
+                    .ends = a.ends.empty() ? nullptr : data<int32_t>(a.ends)};
   if (!a.gate.empty())
     p.gate = data<bf16>(a.gate), p.gate_stride = a.gate.stride[0], p.gate_head_stride = a.gate.stride[1];
   const SegmentArray& s = a.segments;

@@ -184,9 +184,9 @@ class Widening {
 };
 
 // A warpgroup's 64 rows.
-template <int D>
-class Rows : TwoRows<D, kTileKeys> {
-  using Base = TwoRows<D, kTileKeys>;
+template <int D, bool kEnds>
+class Rows : TwoRows<D, kTileKeys, kEnds> {
+  using Base = TwoRows<D, kTileKeys, kEnds>;
   using Base::a, Base::t, Base::lane, Base::score, Base::out, Base::probability, Base::softmax, Base::pack, Base::store;
 
  public:
@@ -283,7 +283,7 @@ class Rows : TwoRows<D, kTileKeys> {
   const int wg;
 };
 
-template <int D, KvFormat kFormat>
+template <int D, KvFormat kFormat, bool kEnds>
 __global__ void __launch_bounds__(kThreads, 1) prompt_kernel(const __grid_constant__ AttentionParams a) {
   if constexpr (!kForWgmma) {
     __trap();  // never launched: its kernel needs wgmma
@@ -296,7 +296,7 @@ __global__ void __launch_bounds__(kThreads, 1) prompt_kernel(const __grid_consta
     if (threadIdx.x == 0) ring.init(kNarrow ? 4 : 1);
     const int work = find_work(a, first);
     if (work < 0) return;
-    const Tile t = find_tile<kTileKeys>(a, first, work);
+    const Tile t = find_tile<kTileKeys, kTileRows, kEnds>(a, first, work);
     const int warpgroup = threadIdx.x / 128;
     if (warpgroup == kConsumers) {
       asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kNarrow ? 72 : 24));
@@ -307,18 +307,23 @@ __global__ void __launch_bounds__(kThreads, 1) prompt_kernel(const __grid_consta
       }
     } else {
       asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kNarrow ? 216 : 240));
-      Rows<D>(a, t, ring, warpgroup).run();
+      Rows<D, kEnds>(a, t, ring, warpgroup).run();
     }
   }
 }
 
-template <int D>
-Status launch(cudaStream_t stream, const AttentionParams& p, int rows) {
+template <int D, bool kEnds>
+Status launch_of(cudaStream_t stream, const AttentionParams& p, int rows) {
   const int shared = Shape<D>::shared_bytes(p.segments.count - p.segments.decodes);
-  const auto kernel =
-      p.kv.format == KvFormat::kE4m3 ? prompt_kernel<D, KvFormat::kE4m3> : prompt_kernel<D, KvFormat::kBf16>;
+  const auto kernel = p.kv.format == KvFormat::kE4m3 ? prompt_kernel<D, KvFormat::kE4m3, kEnds>
+                                                     : prompt_kernel<D, KvFormat::kBf16, kEnds>;
   return quire::cuda::launch(stream, "prompt_attention", kernel, dim3(static_cast<unsigned>(most_tiles(p, rows))),
                              kThreads, shared, p);
+}
+
+template <int D>
+Status launch(cudaStream_t stream, const AttentionParams& p, int rows) {
+  return p.ends == nullptr ? launch_of<D, false>(stream, p, rows) : launch_of<D, true>(stream, p, rows);
 }
 
 }  // namespace

@@ -22,8 +22,15 @@ struct Tile {
   int kv_head, first_row,
       rows;                   // rows of the segment and KV head: (token, head); this block's begin at first_row
   int group, end, key_tiles;  // the segment's end position; how many tiles of keys its last row needs
-  // With a window all positions, and the table, count from the first tile that the first row needs.
+  // With a window all positions, and the table, count from the first tile that the first row needs, `skipped` from the
+  // sequence's beginning.
+  int skipped;
 };
+
+// Where the keys of a token of the tile's segment end, where rows have ends of their own.
+__device__ __forceinline__ int end_of(const AttentionParams& a, const Tile& t, int token) {
+  return max(t.segment.position + token + 1, a.ends[t.segment.row + token] - t.skipped);
+}
 
 template <int kRows>
 __device__ int tiles_of(const Segment& s, int group) {
@@ -31,7 +38,7 @@ __device__ int tiles_of(const Segment& s, int group) {
 }
 
 // kRows: of a block.
-template <int kTileKeys, int kRows = kTileRows>
+template <int kTileKeys, int kRows, bool kEnds>
 __device__ Tile find_tile(const AttentionParams& a, const int32_t* first, int work) {
   const int group = a.q_heads / a.kv_heads, prompts = a.segments.count - a.segments.decodes;
   const int tile = work / a.kv_heads, s = segment_of(first, prompts, tile), index = a.segments.decodes + s;
@@ -44,13 +51,18 @@ __device__ Tile find_tile(const AttentionParams& a, const int32_t* first, int wo
   t.rows = t.segment.count * group;
   t.end = t.segment.position + t.segment.count;
   const int last = min(t.first_row + kRows, t.rows) - 1;
+  t.skipped = 0;
   if (a.window > 0) {
     const int tiles = max(0, t.segment.position + t.first_row / group + 1 - a.window) / kTileKeys;
     t.segment.position -= tiles * kTileKeys;
     t.end -= tiles * kTileKeys;
     t.table += tiles * (kTileKeys / kBlockTokens);
+    t.skipped = tiles * kTileKeys;
   }
-  t.key_tiles = (t.segment.position + last / group) / kTileKeys + 1;
+  if constexpr (kEnds)
+    t.key_tiles = (end_of(a, t, last / group) - 1) / kTileKeys + 1;
+  else
+    t.key_tiles = (t.segment.position + last / group) / kTileKeys + 1;
   return t;
 }
 
@@ -67,8 +79,8 @@ __device__ int find_work(const AttentionParams& a, int32_t* first) {
 
 // Two rows of a thread: of products of 16 rows, rows lane / 4 and lane / 4 + 8 of the warp's 16, eight columns at a
 // time as mma.sync and wgmma leave them: [4 i + 2 r + c] is row r, column 8 i + 2 (lane % 4) + c. Of the D columns of a
-// head the thread's warp has kColumns, from `first_column` on.
-template <int D, int kTileKeys, int kColumns = D>
+// head the thread's warp has kColumns, from `first_column` on. kEnds: rows have ends of their own.
+template <int D, int kTileKeys, bool kEnds, int kColumns = D>
 class TwoRows {
  public:
   static constexpr int kSteps = kTileKeys / kBlockTokens;
@@ -81,11 +93,17 @@ class TwoRows {
     const int mine = warp_row + lane / 4;
     for (int i = 0; i < 2; ++i) {
       row[i] = t.first_row + mine + 8 * i;
-      position[i] = t.segment.position + min(row[i], t.rows - 1) / t.group;
+      const int token = min(row[i], t.rows - 1) / t.group;
+      position[i] = t.segment.position + token;
+      if constexpr (kEnds) last[i] = end_of(params, t, token) - 1;
       max[i] = -INFINITY;
       total[i] = 0;
     }
-    masked_from = (t.segment.position + min(t.first_row + group_row, t.rows - 1) / t.group + 1) / kTileKeys;
+    const int first_token = min(t.first_row + group_row, t.rows - 1) / t.group;
+    if constexpr (kEnds)
+      masked_from = end_of(params, t, first_token) / kTileKeys;
+    else
+      masked_from = (t.segment.position + first_token + 1) / kTileKeys;
     window = params.window > 0 ? params.window : INT_MAX;
     // Up to the tile in which the window of this thread's later row begins.
     cut_until = params.window > 0 ? (position[1] + 1 - window + kTileKeys - 1) / kTileKeys : 0;
@@ -98,8 +116,8 @@ class TwoRows {
       const int key = j * kTileKeys + 2 * (lane % 4);
 #pragma unroll
       for (int i = 0; i < kTileKeys / 2; ++i) {
-        const int below = position[i % 4 / 2] - (key + i / 4 * 8 + i % 2);  // how far the key is before the row
-        if (below < 0 || below >= window) score[i] = -INFINITY;
+        const int at = key + i / 4 * 8 + i % 2, below = position[i % 4 / 2] - at;  // how far the key is before the row
+        if ((kEnds ? at > last[kEnds ? i % 4 / 2 : 0] : below < 0) || below >= window) score[i] = -INFINITY;
       }
     }
 #pragma unroll
@@ -171,6 +189,7 @@ class TwoRows {
   const int lane, first_column;
   const float unit;
   int row[2], position[2], masked_from, cut_until, window;
+  int last[kEnds ? 2 : 1];  // positions that the rows look at, with ends of their own
   float max[2], total[2], score[kTileKeys / 2], out[kColumns / 2];
   uint32_t probability[kSteps][4];
 };

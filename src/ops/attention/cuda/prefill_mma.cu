@@ -47,11 +47,11 @@ struct MmaShape {
 
 // A warp's 16 rows. Matrices in shared memory are slabs of 64 columns: rows of 128 bytes whose eight pieces are
 // exchanged by the row's number modulo 8, as the cache has them.
-template <int D, int kRows, KvFormat kFormat>
-class WarpRows : TwoRows<D, MmaShape<D, kRows>::kKeys, D / MmaShape<D, kRows>::kShares> {
+template <int D, int kRows, KvFormat kFormat, bool kEnds>
+class WarpRows : TwoRows<D, MmaShape<D, kRows>::kKeys, kEnds, D / MmaShape<D, kRows>::kShares> {
   using S = MmaShape<D, kRows, kFormat>;
   static constexpr int kColumns = D / S::kShares;
-  using Base = TwoRows<D, S::kKeys, kColumns>;
+  using Base = TwoRows<D, S::kKeys, kEnds, kColumns>;
   using Base::a, Base::t, Base::lane, Base::score, Base::out, Base::probability, Base::kSteps;
   static constexpr bool kHoldsQueries = D <= 128;  // in registers
 
@@ -268,7 +268,7 @@ class WarpRows : TwoRows<D, MmaShape<D, kRows>::kKeys, D / MmaShape<D, kRows>::k
   uint32_t query[kHoldsQueries ? D / 16 : 1][4];
 };
 
-template <int D, int kRows, KvFormat kFormat>
+template <int D, int kRows, KvFormat kFormat, bool kEnds>
 __global__ void __launch_bounds__(MmaShape<D, kRows>::kThreads, D == 64 ? 2 : 1)
     prompt_mma_kernel(const __grid_constant__ AttentionParams a) {
   if constexpr (kForWgmma && D != kWideHeadSize) {
@@ -280,16 +280,18 @@ __global__ void __launch_bounds__(MmaShape<D, kRows>::kThreads, D == 64 ? 2 : 1)
     auto* first = reinterpret_cast<int32_t*>(shared);
     const int work = find_work<kRows>(a, first);
     if (work < 0) return;
-    const Tile t = find_tile<S::kKeys, kRows>(a, first, work);
+    const Tile t = find_tile<S::kKeys, kRows, kEnds>(a, first, work);
     __syncthreads();  // queries and keys take the list's place
-    WarpRows<D, kRows, kFormat>(a, t, shared_address(shared)).run();
+    WarpRows<D, kRows, kFormat, kEnds>(a, t, shared_address(shared)).run();
   }
 }
 
 template <int D, int kRows = kTileRows, KvFormat kFormat = KvFormat::kBf16>
 Status launch(cudaStream_t stream, const AttentionParams& p, int rows) {
   using S = MmaShape<D, kRows, kFormat>;
-  return quire::cuda::launch(stream, "prompt_attention", prompt_mma_kernel<D, kRows, kFormat>,
+  const auto kernel =
+      p.ends == nullptr ? prompt_mma_kernel<D, kRows, kFormat, false> : prompt_mma_kernel<D, kRows, kFormat, true>;
+  return quire::cuda::launch(stream, "prompt_attention", kernel,
                              dim3(static_cast<unsigned>(most_tiles(p, rows, kRows))), S::kThreads, S::kBytes, p);
 }
 
