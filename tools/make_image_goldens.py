@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Golden outputs of small random models that take images, from the transformers library. usage: make_image_goldens.py OUTDIR
+"""Golden outputs of small random models that take images, from the transformers library. usage: make_image_goldens.py OUTDIR [NAME ...]
 
 Text models of make_tiny_goldens.py behind towers of make_vision_goldens.py, with their weights; images are the tower's.
 Written of each prompt: the log-probability of every token after those before it, and the distribution behind the last
@@ -21,10 +21,11 @@ PAD = 316
 MODELS = [
     dict(name="image-qwen35", cls="Qwen3_5", text="tiny-qwen35", tower="vision-qwen35"),
     dict(name="image-qwen3vl", cls="Qwen3VL", text="tiny-qwen3vl", tower="vision-qwen3vl"),  # with deepstack
+    dict(name="image-gemma3", cls="Gemma3", text="tiny-gemma3", hidden=48, tower="vision-gemma3"),  # tokens of a picture attend to each other in both directions
 ]
 
 # Numbers of text tokens, and images by number (as "#0"), in their order. transformers takes images without a token in
-# between for one.
+# between for one. Of towers with fewer images the numbers go round.
 PROMPTS = {
     "between": [5, "#0", 6],
     "near": [3, "#1", 1, "#2", 4],
@@ -42,19 +43,38 @@ def text_tokens(count, seed):
 
 
 def patches_of(t):
-    """Pixels of 8 bits, as TinyTower::patch_bytes() has them, rescaled and normalised as processors do, and twice: a still picture's two frames."""
+    """Pixels of 8 bits, as TinyTower::patch_bytes() has them, rescaled and normalised as processors do: a row for each patch, with its three colours."""
     n, plane = sum(math.prod(g) for g in t["grids"]), t["patch"] ** 2
     bits = towers.bf16_bits(towers.uniform(t["seed"], "pixels", n * 3 * plane))
     values = (bits.astype(np.uint32) << np.uint32(16)).view(np.float32).astype(np.float64)
     pixels = np.floor((values + 1) * 127.5 + 0.5).astype(np.uint8)
     normalised = ((pixels * (1 / 255)).astype(np.float32) - np.float32(0.5)) / np.float32(0.5)
-    return torch.from_numpy(normalised.reshape(n, 3, 1, plane).repeat(2, axis=2).reshape(n, 6 * plane))
+    return torch.from_numpy(normalised.reshape(n, 3, plane))
+
+
+def build_gemma(m, t, text):
+    """Their tower and text model have no config in common but the widths."""
+    vision = dict(hidden_size=t["width"], intermediate_size=t["ffn"], num_hidden_layers=t["blocks"], num_attention_heads=t["heads"], patch_size=t["patch"],
+                  image_size=int(t["positions"] ** 0.5) * t["patch"], vision_use_head=False, hidden_act="gelu_pytorch_tanh")
+    config = transformers.Gemma3Config(text_config=text.config.to_dict(), vision_config=vision, mm_tokens_per_image=t["positions"] // t["merge"] ** 2, image_token_id=PAD,
+                                       tie_word_embeddings=m["tied"])
+    for c in (config, config.text_config, config.vision_config):
+        c._attn_implementation = "eager"
+    model = transformers.Gemma3ForConditionalGeneration(config).float().eval()
+    assert model.config.text_config.layer_types == text.config.layer_types and model.config.text_config.rope_parameters == text.config.rope_parameters
+    model.model.language_model.load_state_dict(text.model.state_dict())
+    model.lm_head.load_state_dict(text.lm_head.state_dict())
+    towers.fill(t, {"vision_tower.vision_model.": model.model.vision_tower, "multi_modal_projector.": model.model.multi_modal_projector})
+    return model, t
 
 
 def build(row):
     m = next(m for m in texts.MODELS if m["name"] == row["text"])
     t = next(t for t in towers.TOWERS if t["name"] == row["tower"])
+    m = dict(m, hidden=row.get("hidden", m["hidden"]))
     text, _ = texts.hf_model(m)
+    if row["cls"] == "Gemma3":
+        return build_gemma(m, t, text)
     vision = dict(depth=t["blocks"], hidden_size=t["width"], intermediate_size=t["ffn"], num_heads=t["heads"], patch_size=t["patch"], spatial_merge_size=t["merge"],
                   temporal_patch_size=2, out_hidden_size=t["out"], num_position_embeddings=t["positions"])
     of_text = text.config.to_dict()
@@ -85,9 +105,21 @@ def run(model, ids, kw):
     return logprobs, logprobs[:-1].gather(1, torch.tensor(ids[1:])[:, None])[:, 0]
 
 
+def pictures(row, t, patches, first, numbers):
+    """What the model takes of these images."""
+    of = [patches[first[n]:first[n + 1]] for n in numbers]
+    if row["cls"] != "Gemma3":  # a still picture is its frame twice
+        values = torch.cat(of)[:, :, None].repeat(1, 1, 2, 1).reshape(-1, 6 * t["patch"] ** 2)
+        return dict(pixel_values=values, image_grid_thw=torch.tensor([t["grids"][n] for n in numbers]))
+    p, side, merge = t["patch"], int(t["positions"] ** 0.5), t["merge"]
+    blocks = torch.stack(of).reshape(len(numbers), side // merge, side // merge, merge, merge, 3, p, p)
+    return dict(pixel_values=blocks.permute(0, 5, 1, 3, 6, 2, 4, 7).reshape(len(numbers), 3, side * p, side * p))
+
+
 def make(row, folder):
     model, t = build(row)
     rounded, errors = build(row)[0].bfloat16(), []
+    kind = "token_type_ids" if row["cls"] == "Gemma3" else "mm_token_type_ids"
     patches = patches_of(t)
     first = [0]
     for grid in t["grids"]:
@@ -99,14 +131,14 @@ def make(row, folder):
             if isinstance(part, int):
                 ids += text_tokens(part, seed + len(ids))
                 continue
-            number = int(part[1:])
+            number = int(part[1:]) % len(t["grids"])
             grid = t["grids"][number]
             images.append([number, len(ids)])
             ids += [PAD] * (grid[1] * grid[2] // t["merge"] ** 2)
         kw = {}
         if images:
-            kw = dict(pixel_values=torch.cat([patches[first[n]:first[n + 1]] for n, _ in images]), image_grid_thw=torch.tensor([t["grids"][n] for n, _ in images]))
-            kw["mm_token_type_ids"] = torch.tensor([[1 if i == PAD else 0 for i in ids]])
+            kw = pictures(row, t, patches, first, [n for n, _ in images])
+            kw[kind] = torch.tensor([[1 if i == PAD else 0 for i in ids]])
         logprobs, of_tokens = run(model, ids, kw)
         if images:
             kw["pixel_values"] = kw["pixel_values"].bfloat16()
@@ -121,11 +153,12 @@ def make(row, folder):
         f.write("\n")
 
 
-def main(folder):
+def main(folder, names):
     torch.manual_seed(0)
     for row in MODELS:
-        make(row, folder)
+        if not names or row["name"] in names:
+            make(row, folder)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(sys.argv[1], sys.argv[2:])

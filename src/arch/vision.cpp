@@ -13,8 +13,8 @@ namespace {
 using enum VisionRole;
 
 constexpr VisionFamilyRow kFamilies[] = {
-    {VisionFamily::kQwen3, "qwen3vl_merger", 2, true},
-    {VisionFamily::kGemma3, "gemma3", 1, false},
+    {VisionFamily::kQwen3, "qwen3vl_merger", 2, true, false},
+    {VisionFamily::kGemma3, "gemma3", 1, false, true},
 };
 
 // clang-format off

@@ -19,6 +19,7 @@ struct VisionFamilyRow {
   std::string_view projector;  // clip.projector_type
   int64_t frames;              // that one patch covers in time
   bool fused_qkv;              // one product for queries, keys and values
+  bool both_ways;              // in the text model, tokens of a picture attend to each other in both directions
 };
 // Null where there is none of this name.
 const VisionFamilyRow* find_vision_family(std::string_view projector);

@@ -42,6 +42,20 @@ void check_copies(const StepArrays& a, const StepShape& shape, const CopyLimits&
   check_moves("move from the host", a.swap_ins, shape.swap_ins, limits);
 }
 
+void check_ends(const SegmentArray& segments, const int32_t* ends) {
+  for (int32_t i = 0; i < segments.count; ++i) {
+    const Segment& s = segments.data[i];
+    int32_t last = 0;
+    for (int32_t j = 0; j < s.count; ++j) {
+      const int32_t own = s.position + j + 1, end = std::max(own, ends[s.row + j]);
+      QUIRE_CHECK(end >= last && end <= s.position + s.count && (i >= segments.decodes || end == own),
+                  "segment {}: row {} at position {} attends to positions below {}, the one before it below {}", i, j,
+                  own - 1, end, last);
+      last = end;
+    }
+  }
+}
+
 namespace {
 
 // Rows [first, first + count) of outputs.

@@ -43,6 +43,8 @@ struct CopyLimits {
   int64_t block_bytes = 0, state_bytes = 0;
 };
 void check_copies(const StepArrays& a, const StepShape& shape, const CopyLimits& limits);
+// Likewise of StepArrays::ends: what rows of prompts attend to grows from each to the next, within the segment.
+void check_ends(const SegmentArray& segments, const int32_t* ends);
 
 // Where the bytes of one move lie: from the beginning of the blocks, of the slots, and of the host's pages.
 struct MoveBytes {

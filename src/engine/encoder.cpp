@@ -21,7 +21,7 @@ int64_t Encoder::ready(const Sequence& s, int64_t position) {
   for (size_t i = images.at(position); i < images.size(); ++i) {
     const Hash128& key = s.pictures[i];
     if (cache_.find(key) && !contains(pending_, key)) continue;
-    return images[i].position / kChunkTokens * kChunkTokens;
+    return stop_before(images[i]);
   }
   return end;
 }
@@ -70,8 +70,7 @@ void Encoder::choose(std::span<const Need> needs) {
       const bool fits = wanted <= cache_.rows() && patches + image.patches->count() <= plan_.encoder.patches &&
                         images.size() < EncoderBatch::kMostPictures;
       if (!fits) break;
-      for (size_t j = all.at(image.position / kChunkTokens * kChunkTokens); images.empty() && j < i; ++j)
-        beside.push_back(s.pictures[j]);
+      for (size_t j = all.at(stop_before(image)); images.empty() && j < i; ++j) beside.push_back(s.pictures[j]);
       patches += image.patches->count();
       images.push_back(&image);
       pictures.push_back({s.pictures[i], image.tokens()});

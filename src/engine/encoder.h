@@ -26,9 +26,13 @@ class Encoder {
  public:
   Encoder(const VisionTower* tower, const EnginePlan& plan, int64_t layers);
 
-  // How far the prompt of `s` can be computed from `position` on: to a multiple of 64 up to which all pictures are
-  // there, or to its end. No further than `position`: it waits for a picture.
+  // How far the prompt of `s` can be computed from `position` on: to the last place where a chunk may end up to which
+  // all pictures are there, or to its end. No further than `position`: it waits for a picture.
   int64_t ready(const Sequence& s, int64_t position);
+  // The sequence's pictures, if no chunk may end within one; null: it may, or there are none.
+  const PromptImages* whole(const Sequence& s) const {
+    return plan_.encoder.whole > 0 && !s.pictures.empty() ? s.request.images.get() : nullptr;
+  }
   // Where the rows of the sequence's picture i begin, which are there.
   int64_t row_of(const Sequence& s, size_t i);
 
@@ -47,6 +51,11 @@ class Encoder {
   void forget();
 
  private:
+  // The last place before a picture where a chunk may end: on the grid of 64, or, where pictures are computed whole,
+  // right before it.
+  int64_t stop_before(const PromptImage& image) const {
+    return plan_.encoder.whole > 0 ? image.position : image.position / kChunkTokens * kChunkTokens;
+  }
   void begin(std::span<const PromptImage* const> images, std::span<const EncoderCache::Picture> pictures, int64_t row);
 
   const VisionTower* tower_;

@@ -27,6 +27,9 @@ EncoderMemory::EncoderMemory(const VisionConfig& c, const EncoderRoom& room)
   positions_ = take(room.patches * 2);
   mixed_ = take(room.patches * 4);
   weights_ = take(room.patches * 4);
+  const int64_t pooled = c.family == VisionFamily::kGemma3 ? room.patches : 0;
+  pooled_ = take(pooled);
+  pool_weights_ = take(pooled);
   spans_ = take(static_cast<int64_t>(EncoderBatch::kMostPictures * sizeof(RowSpan)) / 4);
   stream_ = take(room.patches * width_);
   rows_ = take((1 + levels_) * room.tokens * out_width_);
@@ -52,6 +55,7 @@ VisionArrays EncoderMemory::arrays(std::byte* base, const VisionArrays& host) co
   a.positions.data = base + positions_;
   a.mixed.data = base + mixed_;
   a.mix_weights.data = base + weights_;
+  if (!a.pooled.empty()) a.pooled.data = base + pooled_, a.pool_weights.data = base + pool_weights_;
   a.spans.data = reinterpret_cast<const RowSpan*>(base + spans_);
   return a;
 }
@@ -59,7 +63,10 @@ VisionArrays EncoderMemory::arrays(std::byte* base, const VisionArrays& host) co
 EncoderRoom encoder_room(const VisionConfig& c, const image::ImageSpec& spec) {
   const int64_t pixels = spec.size_rule == image::SizeRule::kFixed ? spec.width * spec.height : spec.max_pixels;
   const int64_t patches = pixels / (spec.patch * spec.patch);
-  return {.patches = patches, .tokens = kKeptPictures * patches / (c.merge * c.merge)};
+  const int64_t tokens = patches / (c.merge * c.merge);
+  return {.patches = patches,
+          .tokens = kKeptPictures * tokens,
+          .whole = vision_row(c.family).both_ways ? static_cast<int32_t>(tokens) : 0};
 }
 
 }  // namespace quire

@@ -49,7 +49,8 @@ class EncoderMemory {
   }
   EncoderRoom room_;
   int64_t patch_bytes_ = 0, width_ = 0, out_width_ = 0, levels_ = 0;
-  int64_t patches_ = 0, positions_ = 0, mixed_ = 0, weights_ = 0, spans_ = 0, stream_ = 0, rows_ = 0, bytes_ = 0;
+  int64_t patches_ = 0, positions_ = 0, mixed_ = 0, weights_ = 0, pooled_ = 0, pool_weights_ = 0, spans_ = 0,
+          stream_ = 0, rows_ = 0, bytes_ = 0;
 };
 
 // What the largest pictures that a model takes need: one that is encoded, and as many that are kept as a few prompts

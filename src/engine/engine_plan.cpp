@@ -25,6 +25,7 @@ void Engine::take_snapshot() {
                                  .swapped = static_cast<int32_t>(s->memory.swapped.size()),
                                  .cut = cache_.next_cut(*s),
                                  .ready = encoder_.ready(*s, s->planned),
+                                 .whole = encoder_.whole(*s),
                                  .finished = s->finished(),
                                  .skipped_steps = s->skipped_steps,
                                  .drafts = s->drafts.count,
@@ -83,9 +84,10 @@ bool Engine::schedule() {
   speculator_.offer(running_);
   masks_.start_slow(running_);
   take_snapshot();
-  const int32_t least = std::max(kChunkTokens, plan_.max_sequences);
+  const int32_t least = std::max(plan_.least_rows(), plan_.max_sequences);
   plan_step(snapshot_,
             {.max_batch_tokens = std::max(least, plan_.max_batch_tokens - encoder_.rows_taken(slice_)),
+             .least_chunk = plan_.encoder.whole,
              .max_sequences = plan_.max_sequences,
              .max_swaps = plan_.most_swaps(),
              .max_sampled_rows = plan_.sampled_rows(),

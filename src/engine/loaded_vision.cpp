@@ -25,12 +25,59 @@ Result<image::ImageSpec> spec_of(const VisionConfig& c, int64_t max_pixels) {
                                                                 .image_max_pixels = c.image_max_pixels,
                                                                 .image_mean = wide(c.image_mean),
                                                                 .image_std = wide(c.image_std)}));
+  spec.layout = image::PatchLayout::kMergedBlocks;  // as all towers take them: VisionBatch
   if (spec.size_rule == image::SizeRule::kPixelRange) {
     const int64_t token = spec.patch * spec.patch * spec.merge * spec.merge;
     spec.max_pixels = std::max(std::min(spec.max_pixels, max_pixels), token);
     spec.min_pixels = std::min(spec.min_pixels, spec.max_pixels);
   }
   return spec;
+}
+
+// The tokens and texts that stand for pictures.
+Status find_tokens(const Tokenizer* tokenizer, LoadedVision& v) {
+  const auto find = [&](std::string_view text) {
+    return tokenizer != nullptr ? tokenizer->find_token(text) : std::nullopt;
+  };
+  const auto missing = [](std::string_view text) {
+    return file_error("the model's tokenizer has no {}, which stands for pictures", text);
+  };
+  if (v.tower->config().family == VisionFamily::kQwen3) {
+    constexpr std::string_view kPad = "<|image_pad|>";
+    const std::optional<TokenId> token = find(kPad);
+    if (!token) return missing(kPad);
+    v.token = *token;
+    v.marker = v.written = kPad;
+    return {};
+  }
+  // Gemma 3. Its processor puts line breaks around pictures before it makes tokens of a text, which join with others
+  // beside them. GGUF files end before the token that stands for a row: any other does, because nothing reads it.
+  constexpr std::string_view kStart = "<start_of_image>", kRow = "<image_soft_token>", kEnd = "<end_of_image>";
+  for (const std::string_view text : {kStart, kEnd})
+    if (!find(text)) return missing(text);
+  constexpr std::string_view kInstead = "<pad>";
+  const std::string_view row = find(kRow) ? kRow : kInstead;
+  const std::optional<TokenId> token = find(row);
+  if (!token) return missing(kRow);
+  v.token = *token;
+  v.marker = kStart;
+  v.written = fmt::format("\n\n{}{}{}\n\n", kStart, row, kEnd);
+  return {};
+}
+
+// Where tokens of a picture attend to each other in both directions, all of them are computed in one step, and those
+// before a token lie within its window.
+Status check_both_ways(const LoadedVision& v, const ModelConfig& text) {
+  const VisionFamilyRow& row = vision_row(v.tower->config().family);
+  if (!row.both_ways) return {};
+  if (text.has_state())
+    return file_error("clip.projector_type: pictures of {} are not supported in front of recurrent layers",
+                      row.projector);
+  const int64_t tokens = (v.spec.width / v.spec.patch / v.spec.merge) * (v.spec.height / v.spec.patch / v.spec.merge);
+  if (text.has_windows() && text.attention.window < tokens)
+    return file_error("pictures have {} tokens, which is more than the model's window of {}", tokens,
+                      text.attention.window);
+  return {};
 }
 
 }  // namespace
@@ -40,8 +87,6 @@ Result<std::unique_ptr<const LoadedVision>> load_vision(gguf::File file, const M
   auto v = std::make_unique<LoadedVision>(std::move(file));
   QUIRE_TRY(v->tower, VisionTower::load(v->file));
   const VisionConfig& c = v->tower->config();
-  if (c.family != VisionFamily::kQwen3)
-    return file_error("clip.projector_type: {} is converted, and not computed yet", vision_row(c.family).projector);
   if (std::ssize(c.deepstack) > text.layers)
     return file_error("clip.vision.is_deepstack_layers: {} blocks go to layers of the text model, which has {}",
                       c.deepstack.size(), text.layers);
@@ -50,10 +95,8 @@ Result<std::unique_ptr<const LoadedVision>> load_vision(gguf::File file, const M
                       text.d_model);
   QUIRE_TRY(v->spec, spec_of(c, max_pixels));
   v->identity = add_tensors(kFnvStart, v->file);
-  constexpr std::string_view kPad = "<|image_pad|>";
-  const std::optional<TokenId> token = tokenizer != nullptr ? tokenizer->find_token(kPad) : std::nullopt;
-  if (!token) return file_error("the model's tokenizer has no {}, which stands for pictures", kPad);
-  v->token = *token;
+  QUIRE_CHECKED(find_tokens(tokenizer, *v));
+  QUIRE_CHECKED(check_both_ways(*v, text));
   return std::unique_ptr<const LoadedVision>(std::move(v));
 }
 

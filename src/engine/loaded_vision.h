@@ -21,6 +21,8 @@ struct LoadedVision {
   std::unique_ptr<const VisionTower> tower;
   image::ImageSpec spec;  // what pictures are made into before the tower takes them
   TokenId token = -1;     // that stands in a prompt for a row of a picture
+  std::string marker;     // what chat templates write for a picture
+  std::string written;    // what stands in its place when the text becomes tokens: `token` once, and what is around it
   uint64_t identity = 0;  // which tower it is, as LoadedModel::identity() says of the model
 
   explicit LoadedVision(gguf::File f) : file(std::move(f)) {}
@@ -29,8 +31,8 @@ struct LoadedVision {
 // What a model's own files allow, 16,384 tokens, would let one picture stop a server.
 inline constexpr int64_t kUsualMaxImagePixels = int64_t{4} << 20;
 
-// Errors: what of the file is not understood, or does not fit the model: another width, a tokenizer without the token
-// that stands for pictures. `max_pixels`: of a picture that the tower takes, where its size is free.
+// Errors: what of the file is not understood, or does not fit the model: another width, a tokenizer without the tokens
+// for pictures, windows shorter than a picture. `max_pixels`: of a picture that the tower takes, if its size is free.
 Result<std::unique_ptr<const LoadedVision>> load_vision(gguf::File file, const ModelConfig& text,
                                                         const Tokenizer* tokenizer, int64_t max_pixels);
 

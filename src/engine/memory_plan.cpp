@@ -80,7 +80,7 @@ class MemoryPlanner {
     const int64_t left = has_ - cost_.fixed;
     int32_t tokens = defaults_.batch_tokens;
     while (tokens > defaults_.few_batch_tokens && times(tokens, cost_.row) > left / 8) tokens /= 2;
-    o_.max_batch_tokens = std::max({tokens, kChunkTokens, asked_.max_sequences});
+    o_.max_batch_tokens = std::max({tokens, o_.least_rows(), asked_.max_sequences});
   }
 
   void choose_context() {
@@ -254,7 +254,7 @@ class MemoryPlanner {
     return cannot_fit();
   }
   bool smaller_steps(int32_t floor) {
-    const int32_t least = std::max({floor, o_.max_sequences, kChunkTokens});
+    const int32_t least = std::max({floor, o_.max_sequences, o_.least_rows()});
     if (o_.max_batch_tokens <= least) return false;
     o_.max_batch_tokens = std::max(least, o_.max_batch_tokens / 2);
     return true;

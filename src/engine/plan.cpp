@@ -92,6 +92,7 @@ StepCapacity EnginePlan::step_capacity(const ModelConfig& model) const {
           .max_top = static_cast<int32_t>(std::min<int64_t>(model.vocab, max_logprobs)),
           .drafts = mtp ? most_drafts() : 0,
           .coordinates = encoder.any() ? 3 : 0,
+          .ends = encoder.whole > 0,
           .parts = decode_parts};
 }
 
@@ -106,6 +107,9 @@ Result<EnginePlan> resolve(const EngineOptions& options, const ModelConfig& mode
   EnginePlan plan{options};
   plan.mtp = mtp;
   plan.encoder = memory.encoder;
+  if (plan.max_batch_tokens != 0 && plan.max_batch_tokens < plan.encoder.whole)
+    return request_error("{} batch tokens: must be at least {}, because one step computes all tokens of a picture",
+                         plan.max_batch_tokens, plan.encoder.whole);
   if (plan.threads == 0) plan.threads = available_cpus();
   if (plan.depth == 0) plan.depth = plan.device == Device::kCuda ? 2 : 1;
   QUIRE_TRY(plan, plan_memory(std::move(plan), model, memory));

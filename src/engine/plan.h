@@ -21,6 +21,9 @@ struct WindowNeeds {
 struct EncoderRoom {
   int64_t patches = 0;  // that the tower takes at a time
   int64_t tokens = 0;   // of the rows that it puts out and that are kept for prompts
+  // Where a picture's tokens attend to each other in both directions: how many the largest has, which one step computes
+  // together. 0: steps may end within a picture
+  int32_t whole = 0;
 
   bool any() const { return tokens > 0; }
 };
@@ -44,6 +47,8 @@ struct EnginePlan : EngineOptions {
   // need and the places of the prefix cache, but no more than that, unless few sequences need more; states of the
   // sequences, then those of the prefix cache. A GPU may have room for fewer, or for more tokens than were asked for.
   PoolCounts wanted_units(const CachePools& pools) const;
+  // Rows that a step needs for a prompt to go on.
+  int32_t least_rows() const { return std::max(kChunkTokens, encoder.whole); }
   int32_t kv_blocks() const { return static_cast<int32_t>((kv_tokens + kBlockTokens - 1) / kBlockTokens); }
   // Blocks of sequences that one step may move to the host, and back.
   int32_t most_swaps() const;

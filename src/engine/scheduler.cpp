@@ -4,6 +4,7 @@
 #include <tuple>
 
 #include "core/result.h"
+#include "engine/prompt_image.h"
 #include "ops/attention/parts.h"
 #include "ops/segments.h"
 
@@ -14,13 +15,23 @@ int32_t blocks_for(int64_t tokens) {
   return static_cast<int32_t>((tokens + kBlockTokens - 1) / kBlockTokens);
 }
 
+// Where a chunk of at most `budget` rows ends that ought to end at `end`: there, or, if that is within a picture that
+// is computed whole, behind the picture if that fits, and else before it.
+int64_t around_picture(const ScheduledSequence& s, int64_t end, int64_t budget) {
+  if (s.whole == nullptr) return end;
+  const size_t i = s.whole->at(end);
+  if (i == s.whole->size() || (*s.whole)[i].position >= end) return end;
+  const PromptImage& picture = (*s.whole)[i];
+  return picture.end() - s.computed <= budget ? picture.end() : picture.position;
+}
+
 // The next chunk of a prompt within `budget` rows: to the prompt's end or the next cut if that fits, else to the last
-// 64-token boundary that does. 0 when not even one boundary can be reached.
+// 64-token boundary that does, or to the end of a picture around it. 0 when not even one of these can be reached.
 int32_t next_chunk(const ScheduledSequence& s, int64_t budget) {
   const int64_t cut = s.cut > s.computed ? std::min(s.cut, s.prompt) : s.prompt;
   const int64_t left = std::min(cut, s.ready) - s.computed;
   if (left <= budget) return static_cast<int32_t>(left);
-  const int64_t end = (s.computed + budget) / kChunkTokens * kChunkTokens;
+  const int64_t end = around_picture(s, (s.computed + budget) / kChunkTokens * kChunkTokens, budget);
   return static_cast<int32_t>(std::max<int64_t>(0, end - s.computed));
 }
 
@@ -238,7 +249,7 @@ class Planner {
   int64_t rows_of_prompts() const {
     const bool any = !now_.waiting.empty() || std::any_of(now_.running.begin(), now_.running.end(),
                                                           [](auto& s) { return !s.finished && s.computed < s.prompt; });
-    return any ? kChunkTokens : 0;
+    return any ? std::max(kChunkTokens, limits_.least_chunk) : 0;
   }
 
   // How many drafts a sequence's next token, which has its block, brings along.
@@ -422,7 +433,7 @@ StepPlan plan_step(const SchedulerState& now, const SchedulerLimits& limits) {
 }
 
 void plan_step(const SchedulerState& now, const SchedulerLimits& limits, StepPlan& plan) {
-  QUIRE_CHECK(limits.max_batch_tokens >= std::max(kChunkTokens, limits.max_sequences),
+  QUIRE_CHECK(limits.max_batch_tokens >= std::max({kChunkTokens, limits.least_chunk, limits.max_sequences}),
               "a budget of {} rows for {} sequences", limits.max_batch_tokens, limits.max_sequences);
   Planner(now, limits, plan).run();
 }

@@ -11,9 +11,12 @@
 
 namespace quire {
 
+class PromptImages;
+
 struct SchedulerLimits {
-  int32_t max_batch_tokens = 0;  // rows of a step; at least 64, so that a prompt always advances, and at least
-                                 // max_sequences, so that every sequence that decodes does so in every step
+  int32_t max_batch_tokens = 0;  // rows of a step; at least 64 and least_chunk, so that a prompt always advances,
+                                 // and max_sequences, so that every sequence that decodes does so in every step
+  int32_t least_chunk = 0;       // tokens of the largest picture that one step has to compute whole
   int32_t max_sequences = 0;     // running at once, those that are swapped out included
   int32_t max_swaps = 0;         // blocks that one step moves to the host, and back
   int32_t max_sampled_rows = 0;  // rows of a step that are sampled: beyond one of each sequence they are drafts
@@ -41,12 +44,13 @@ struct ScheduledSequence {
   int32_t swapped = 0;     // of them, the last ones, which the host has: until they are back nothing of it is computed
   int32_t exclusive = 0;   // of those that the host has not, the last ones that nobody else uses
   int64_t cut = 0;         // a chunk of the prompt ends here at the latest (its state is saved); 0: anywhere
-  // The prompt can be computed up to here, a multiple of 64 or its end: behind that a picture is not encoded.
+  // The prompt can be computed up to here, a place where a chunk may end: behind that a picture is not encoded.
   int64_t ready = INT64_MAX;
-  bool finished = false;        // holds its memory until the last step that mentions it has ended
-  int32_t skipped_steps = 0;    // steps in a row that left out its next token, for prompts or for others' parts
-  int32_t drafts = 0;           // with a generated token to compute: drafts that are wanted behind it
-  bool waits_for_mask = false;  // with a generated token to compute: what may follow it is not known yet
+  const PromptImages* whole = nullptr;  // pictures that no chunk ends within; may be null
+  bool finished = false;                // holds its memory until the last step that mentions it has ended
+  int32_t skipped_steps = 0;            // steps in a row that left out its next token, for prompts or for others' parts
+  int32_t drafts = 0;                   // with a generated token to compute: drafts that are wanted behind it
+  bool waits_for_mask = false;          // with a generated token to compute: what may follow it is not known yet
 
   // Of a waiting one.
   int32_t unused = 0;     // of `held`, those that no running sequence uses: taking them leaves fewer to others
@@ -137,7 +141,8 @@ struct StepPlan {
 
 // Policy:
 // 1. Running sequences advance in order of admission: a generated token each, and prompts in chunks that end on
-//    64-token boundaries (or at the prompt's end) while the token budget lasts; decodes count first.
+//    64-token boundaries (or at the prompt's end, or before or behind a picture that is computed whole, if the boundary
+//    lies within it) while the token budget lasts; decodes count first.
 // 2. Blocks are taken as tokens are written. When none is left, those of the youngest sequence go to the host, last
 //    ones first and no more than needed; while a block of it is there it does not run. If the host is full as well,
 //    younger sequences pause.

@@ -34,6 +34,7 @@ void StepBackend::submit(int buffer, const StepShape& shape, const EncoderSlice&
   const StepBatch step = layout_.batch(b.staging.data(), shape, nullptr);
   const int32_t blocks = counts_[kKvPool], states = state_count(pools(), counts_);
   check_segments(step.segments, shape.rows, blocks, states);
+  if (!step.ends.empty()) check_ends(step.segments, step.ends.as<int32_t>());
   for (int pool = kKvPool + 1; pool < block_pools(pools()); ++pool)
     check_segments(step.segments_in(pool), shape.rows, static_cast<int32_t>(views_.units(pool).dim(0)), 0);
   check_copies(step.arrays, shape, {blocks, states, host_pages_.all(), pools()[kKvPool].bytes, state_bytes(pools())});
@@ -80,6 +81,10 @@ void StepBackend::enqueue_encoder(Buffer& b) {
     to_device(device.positions.data, host.positions.data, host.positions.bytes());
     to_device(device.mixed.data, host.mixed.data, host.mixed.bytes());
     to_device(device.mix_weights.data, host.mix_weights.data, host.mix_weights.bytes());
+    if (!host.pooled.empty()) {
+      to_device(device.pooled.data, host.pooled.data, host.pooled.bytes());
+      to_device(device.pool_weights.data, host.pool_weights.data, host.pool_weights.bytes());
+    }
     to_device(device.spans.data, host.spans.data, host.spans.count * static_cast<int64_t>(sizeof(RowSpan)));
   }
   b.call = [this, &b](const OpContext& ctx) {

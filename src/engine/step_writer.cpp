@@ -131,12 +131,19 @@ void StepWriter::add_coordinates(const Sequence& s, int64_t position, int32_t* t
 void StepWriter::add_pictures(const Sequence& s, const Segment& segment, Encoder& encoder) {
   const PromptImages& images = *s.request.images;
   const int64_t end = int64_t{segment.position} + segment.count;
+  const StepCapacity& c = backend_.layout().capacity();
   for (size_t i = images.at(segment.position); i < images.size() && images[i].position < end; ++i) {
-    if (!shape_.pictures) std::fill_n(to_.picture_rows, backend_.layout().capacity().rows, -1);
+    if (!shape_.pictures) {
+      std::fill_n(to_.picture_rows, c.rows, -1);
+      if (c.ends) std::fill_n(to_.ends, c.rows, 0);
+    }
     shape_.pictures = true;
     const int64_t first = encoder.row_of(s, i), begin = std::max<int64_t>(images[i].position, segment.position);
-    for (int64_t at = begin; at < std::min(images[i].end(), end); ++at)
-      to_.picture_rows[segment.row + (at - segment.position)] = static_cast<int32_t>(first + at - images[i].position);
+    for (int64_t at = begin; at < std::min(images[i].end(), end); ++at) {
+      const int64_t row = segment.row + (at - segment.position);
+      to_.picture_rows[row] = static_cast<int32_t>(first + at - images[i].position);
+      if (c.ends) to_.ends[row] = static_cast<int32_t>(images[i].end());
+    }
   }
 }
 

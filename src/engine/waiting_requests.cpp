@@ -54,6 +54,7 @@ void WaitingRequests::look(const RunningSet& running, CacheManager& cache, Encod
     ScheduledSequence& of = add_candidate(s, *next, snapshot);
     std::optional<Deferral> why = reason_to_defer(s, cache, used);
     of.ready = encoder.ready(s, of.computed);
+    of.whole = encoder.whole(s);
     if (!why && of.ready <= of.computed) why = Deferral::kPictures;
     note_beginning(s);
     of.deferred = why.has_value();

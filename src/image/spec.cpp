@@ -248,6 +248,12 @@ Result<ImageSpec> image_spec_of_mmproj(const MmprojNumbers& file) {
     s = gemma3_defaults();
     s.patch = given(file.patch_size, 14);
     s.width = s.height = given(file.image_size, 896);
+    if (const int64_t merge = file.spatial_merge_size; merge > 0) {
+      const int64_t side = s.width / s.patch;
+      if (side < merge || side % merge != 0)
+        return file_error("{} x {} patches cannot be pooled {} x {}", side, side, merge, merge);
+      s.max_tokens = (side / merge) * (side / merge);
+    }
     QUIRE_CHECKED(set_merge(s));
   } else if (type == "gemma4v") {
     s = gemma4_defaults();

@@ -116,7 +116,8 @@ void Decoder::mix(const Pass& pass, const LayerWeights& l, CachesSoFar& caches, 
              .segments = pass.step.segments_in(pass.cache.kv_pool(kv)),
              .rope = window ? w_.local_rope : w_.rope,
              .window = config_->attention.window_of(mixer),
-             .coordinates = window ? Tensor{} : pass.step.coordinates},
+             .coordinates = window ? Tensor{} : pass.step.coordinates,
+             .ends = pass.step.ends},
             s.attention.of(mixer), s.h, to);
 }
 

@@ -86,6 +86,8 @@ constexpr StepArrayRow kRows[] = {
                          [](Capacity, Shape s) -> int64_t { return s.scored_rows; }),
     row<&A::picture_rows>([](Capacity c) -> int64_t { return c.coordinates > 0 ? c.rows : 0; },
                           [](Capacity, Shape s) -> int64_t { return s.pictures ? s.rows : 0; }),
+    row<&A::ends>([](Capacity c) -> int64_t { return c.ends ? c.rows : 0; },
+                  [](Capacity c, Shape s) -> int64_t { return c.ends && s.pictures ? s.rows : 0; }),
     // As long as the contexts of all sequences, and used from its beginning on: what most steps have lies before it.
     row<&A::tables>([](Capacity c) -> int64_t { return int64_t{c.segments} * c.table_pitch(c.table_width); },
                     [](Capacity c, Shape s) -> int64_t { return int64_t{s.segments} * c.table_pitch(s.table_width); }),
@@ -206,6 +208,7 @@ StepBatch StepLayout::batch(std::byte* base, const StepShape& shape, int32_t* sa
           .deepstack = {},
           .coordinates =
               capacity_.coordinates > 0 ? make_tensor(a.coordinates, {shape.rows, capacity_.coordinates}) : Tensor{},
+          .ends = capacity_.ends && shape.pictures ? make_tensor(a.ends, {shape.rows}) : Tensor{},
           .segments = segments};
 }
 

@@ -36,6 +36,7 @@ struct StepCapacity {
   int32_t max_top = 0;      // likeliest tokens that are reported of a row
   int32_t drafts = 0;       // with a block for multi-token prediction: drafts of a sequence. 0: there is none
   int32_t coordinates = 0;  // of a row: 3 where images may stand in prompts, or 0
+  bool ends = false;        // rows of an image attend to each other in both directions
   int64_t parts = 0;        // SchedulerLimits::max_parts: of generated tokens' keys; 0: any number
 
   // Entries of StepBatch::sampled: a token of each batch slot, and behind them the drafts, slot by slot.
@@ -110,6 +111,7 @@ struct StepArrays {
   int32_t* draft_coordinates = nullptr;  // [drafts][capacity.segments, 3]
   int32_t* picture_rows = nullptr;       // [rows]: of what a vision tower put out, the one that is the row's input; -1:
                                          // its token's embedding is
+  int32_t* ends = nullptr;  // [rows]: of a picture's rows, where its tokens end in the sequence; 0 of all others
   // What leaves for the host, and what comes back. Carried out one after the other in this order before anything else
   // of the step, and read where the host wrote them.
   HostMove *swap_outs = nullptr, *swap_ins = nullptr;
@@ -125,9 +127,10 @@ struct StepBatch {
   // of each are behind them (StepCapacity::draft_entry)
   Tensor sampled;
   Tensor hidden;  // [rows, D] f32: of a pass of the block for multi-token prediction, which takes it beside the tokens
-  Tensor pictures;        // [any number, D] f32: what a vision tower put out, where rows of the step are of it
-  Tensor deepstack;       // [levels, as many, D] f32: what the first layers add to those rows; empty: nothing
-  Tensor coordinates;     // [rows, 3] i32; empty: rows stand at their positions
+  Tensor pictures;     // [any number, D] f32: what a vision tower put out, where rows of the step are of it
+  Tensor deepstack;    // [levels, as many, D] f32: what the first layers add to those rows; empty: nothing
+  Tensor coordinates;  // [rows, 3] i32; empty: rows stand at their positions
+  Tensor ends;         // [rows] i32: ops/attention, PagedAttentionArgs::ends; empty: all attend to what is before them
   SegmentArray segments;  // with the block tables of the pool kKvPool
   // The same with those of another pool of blocks. In one of windows, entries of positions before a window name any
   // block that holds numbers.

@@ -183,7 +183,7 @@ Status ModelContext::prepare_pictures() {
   const RenderMessages render = [&](const Json& messages) {
     return trial.render(messages, Json(), template_options());
   };
-  picture_template_ = PictureTemplate(render, tokenizer(), vision.token);
+  picture_template_ = PictureTemplate(render, tokenizer(), vision);
   return {};
 }
 

@@ -33,18 +33,19 @@ bool is_own(const RenderedPrompt& prompt, size_t begin, size_t end) {
                       [&](const jinja::ByteRange& r) { return r.begin < end && r.end > begin; });
 }
 
-// What stands between two texts for the picture that is between them; nothing if that is not the token, once, written
+// What stands between two texts for the picture that is between them; nothing if that is not the marker, once, written
 // by the template.
 std::optional<std::string> written_for_picture(const std::string& role, const RenderMessages& render,
-                                               const std::string& pad) {
+                                               const std::string& marker) {
   const Json parts = {
       {{"type", "text"}, {"text", kBefore}}, {{"type", "image"}}, {{"type", "text"}, {"text", kBehind}}};
   const Result<RenderedPrompt> prompt = render(conversation_with(role, parts));
   if (!prompt.ok()) return std::nullopt;
   const std::string& text = prompt->text;
-  const size_t before = text.find(kBefore), at = text.find(pad, before), behind = text.find(kBehind, at);
+  const size_t before = text.find(kBefore), at = text.find(marker, before), behind = text.find(kBehind, at);
   if (before == std::string::npos || at == std::string::npos || behind == std::string::npos) return std::nullopt;
-  if (text.find(pad) != at || text.rfind(pad) != at || !is_own(*prompt, at, at + pad.size())) return std::nullopt;
+  if (text.find(marker) != at || text.rfind(marker) != at || !is_own(*prompt, at, at + marker.size()))
+    return std::nullopt;
   const size_t begin = before + sizeof kBefore - 1;
   return text.substr(begin, behind - begin);
 }
@@ -95,36 +96,69 @@ Json parts_of(const std::string& content, const Pictures& pictures) {
   return parts;
 }
 
-// Puts `own` in the place of each word: the template's text, whatever is around it.
+// A prompt of pieces of another one, and of what is put between them: the template's text, whatever is around it.
+class Replaced {
+ public:
+  explicit Replaced(const RenderedPrompt& of) : of_(of) {
+    for (const jinja::ByteRange& r : of.foreign) all_.add(r.begin, r.end);
+  }
+  void add(std::string_view piece) {
+    const size_t begin = static_cast<size_t>(piece.data() - of_.text.data());
+    foreign_.add_piece(all_, begin, begin + piece.size(), out_.text.size());
+    out_.text += piece;
+  }
+  void add_own(std::string_view own) { out_.text += own; }
+  RenderedPrompt take() {
+    out_.foreign = foreign_.all();
+    return std::move(out_);
+  }
+
+ private:
+  const RenderedPrompt& of_;
+  jinja::ByteRanges all_, foreign_;
+  RenderedPrompt out_;
+};
+
+// Puts `own` in the place of each word.
 RenderedPrompt with_words_replaced(const RenderedPrompt& prompt, const Pictures& pictures, const std::string& own) {
-  RenderedPrompt out;
-  jinja::ByteRanges all, foreign;
-  for (const jinja::ByteRange& r : prompt.foreign) all.add(r.begin, r.end);
-  const auto add = [&](std::string_view piece) {
-    const size_t begin = static_cast<size_t>(piece.data() - prompt.text.data());
-    foreign.add_piece(all, begin, begin + piece.size(), out.text.size());
-    out.text += piece;
-  };
-  add(each_word(prompt.text, pictures, [&](std::string_view before, size_t) {
-    add(before);
-    out.text += own;
+  Replaced out(prompt);
+  out.add(each_word(prompt.text, pictures, [&](std::string_view before, size_t) {
+    out.add(before);
+    out.add_own(own);
   }));
-  out.foreign = foreign.all();
-  return out;
+  return out.take();
+}
+
+// Puts `written` in the place of each marker that the template wrote.
+RenderedPrompt with_markers_replaced(const RenderedPrompt& prompt, const std::string& marker,
+                                     const std::string& written) {
+  Replaced out(prompt);
+  const std::string_view text = prompt.text;
+  auto foreign = prompt.foreign.begin();
+  size_t from = 0;
+  for (size_t at = text.find(marker); at != std::string_view::npos; at = text.find(marker, at + marker.size())) {
+    while (foreign != prompt.foreign.end() && foreign->end <= at) ++foreign;
+    if (foreign != prompt.foreign.end() && foreign->begin < at + marker.size()) continue;
+    out.add(text.substr(from, at - from));
+    out.add_own(written);
+    from = at + marker.size();
+  }
+  out.add(text.substr(from));
+  return out.take();
 }
 
 }  // namespace
 
-PictureTemplate::PictureTemplate(const RenderMessages& render, const Tokenizer& tokenizer, TokenId pad)
-    : pad_(tokenizer.token_text(pad)) {
+PictureTemplate::PictureTemplate(const RenderMessages& render, const Tokenizer& tokenizer, const LoadedVision& vision)
+    : pad_(tokenizer.token_text(vision.token)), marker_(vision.marker), written_(vision.written) {
   for (const char* role : {"user", "tool", "assistant", "system"}) {
-    const std::optional<std::string> written = written_for_picture(role, render, pad_);
+    const std::optional<std::string> written = written_for_picture(role, render, marker_);
     parts_[role] = written.has_value();
     if (usual_.empty() && written) usual_ = *written;
   }
   constexpr std::string_view kStart = "<|vision_start|>", kEnd = "<|vision_end|>";
-  const bool enclosed = tokenizer.find_token(kStart) && tokenizer.find_token(kEnd);
-  if (usual_.empty()) usual_ = enclosed ? fmt::format("{}{}{}", kStart, pad_, kEnd) : pad_;
+  const bool enclosed = marker_ == written_ && tokenizer.find_token(kStart) && tokenizer.find_token(kEnd);
+  if (usual_.empty()) usual_ = enclosed ? fmt::format("{}{}{}", kStart, marker_, kEnd) : marker_;
 }
 
 bool PictureTemplate::takes_parts(const Json& message) const {
@@ -139,8 +173,8 @@ Result<RenderedPrompt> PictureTemplate::render(const Json& messages, const Pictu
     if (const std::string* const content = content_with(message, pictures); content != nullptr && takes_parts(message))
       message["content"] = parts_of(*content, pictures);
   QUIRE_TRY(RenderedPrompt prompt, render(*shaped));
-  if (prompt.text.find(pictures.word) == std::string::npos) return prompt;
-  return with_words_replaced(prompt, pictures, usual_);
+  if (prompt.text.find(pictures.word) != std::string::npos) prompt = with_words_replaced(prompt, pictures, usual_);
+  return marker_ == written_ ? std::move(prompt) : with_markers_replaced(prompt, marker_, written_);
 }
 
 namespace {

@@ -20,13 +20,14 @@ struct PlacedPicture {
 };
 
 // How a chat template takes pictures, found out by rendering short conversations. A role's content becomes a list of
-// parts with {"type": "image"} where the template writes such a part with the token that stands for pictures. Elsewhere
-// contents stay texts, and what the template writes for a picture of a user's, or else the token between those that
-// such models have around it, is put into the rendered text: as the template's own, which control tokens are read in.
+// parts with {"type": "image"} where the template writes such a part with the marker that stands for pictures
+// (LoadedVision). Elsewhere contents stay texts, and what the template writes for a picture of a user's, or else the
+// marker between the tokens that such models have around it, is put into the rendered text: as the template's own, in
+// which control tokens are read. Then markers of the template's own become what models read.
 class PictureTemplate {
  public:
   PictureTemplate() = default;
-  PictureTemplate(const RenderMessages& render, const Tokenizer& tokenizer, TokenId pad);
+  PictureTemplate(const RenderMessages& render, const Tokenizer& tokenizer, const LoadedVision& vision);
 
   // Of a conversation whose contents have the words of `pictures`.
   Result<RenderedPrompt> render(const Json& messages, const Pictures& pictures, const RenderMessages& render) const;
@@ -37,6 +38,7 @@ class PictureTemplate {
   bool takes_parts(const Json& message) const;
 
   std::string pad_;                                 // the token's text
+  std::string marker_, written_;                    // of LoadedVision
   std::string usual_;                               // what is written for a picture where contents are texts
   std::map<std::string, bool, std::less<>> parts_;  // by role
 };

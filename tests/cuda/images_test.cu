@@ -6,8 +6,9 @@ namespace {
 
 class CudaImages : public testing::TestWithParam<ImageKind> {};
 
-INSTANTIATE_TEST_SUITE_P(Tiny, CudaImages, testing::Values(ImageKind::kHybrid, ImageKind::kDeepstack),
-                         [](const auto& i) { return i.param == ImageKind::kHybrid ? "hybrid" : "deepstack"; });
+INSTANTIATE_TEST_SUITE_P(Tiny, CudaImages,
+                         testing::Values(ImageKind::kHybrid, ImageKind::kDeepstack, ImageKind::kBothWays),
+                         [](const auto& i) { return image_kind_name(i.param); });
 
 TEST_P(CudaImages, CompanyChunksAndPressureChangeNothing) {
   expect_the_same_bits(Device::kCuda, GetParam());

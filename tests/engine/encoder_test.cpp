@@ -122,6 +122,20 @@ TEST_F(Encoders, PromptsAreReadyUpToTheFirstPictureThatIsMissing) {
   EXPECT_EQ(e.ready(a.sequence, 0), 64);
 }
 
+TEST_F(Encoders, WholePicturesLetPromptsAdvanceRightUpToThem) {
+  Encoder e = encoder(1024, 256);
+  plan_.encoder.whole = 9;
+  const Asking a({prompt_image(0, 62), prompt_image(1, 71), prompt_image(0, 140, 1)}, 200), text({}, 100);
+  EXPECT_EQ(e.ready(a.sequence, 0), 62);
+  EXPECT_EQ(e.ready(a.sequence, 62), 62);
+  EXPECT_EQ(e.ready(a.sequence, 64), 62) << "the rest of a picture that a cache has in part";
+  EXPECT_EQ(e.ready(a.sequence, 80), 140);
+  EXPECT_EQ(e.whole(a.sequence), a.sequence.request.images.get());
+  EXPECT_EQ(e.whole(text.sequence), nullptr);
+  plan_.encoder.whole = 0;
+  EXPECT_EQ(e.whole(a.sequence), nullptr);
+}
+
 TEST_F(Encoders, SlicesHaveAsManyBlocksAsHalfAStepIsWorth) {
   Encoder e = encoder(1024, 256, 16);  // 8 rows through 4 layers; a picture has 36 patches
   const Asking a({prompt_image(0, 0)}, 20);

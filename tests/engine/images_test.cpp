@@ -1,4 +1,5 @@
 // Prompts with pictures: what transformers computes, and the same bits whatever else happens.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "convert/convert.h"
@@ -8,10 +9,13 @@
 namespace quire::test {
 namespace {
 
+using testing::HasSubstr;
+
 class ImageModels : public testing::TestWithParam<ImageKind> {};
 
-INSTANTIATE_TEST_SUITE_P(Tiny, ImageModels, testing::Values(ImageKind::kHybrid, ImageKind::kDeepstack),
-                         [](const auto& i) { return i.param == ImageKind::kHybrid ? "hybrid" : "deepstack"; });
+INSTANTIATE_TEST_SUITE_P(Tiny, ImageModels,
+                         testing::Values(ImageKind::kHybrid, ImageKind::kDeepstack, ImageKind::kBothWays),
+                         [](const auto& i) { return image_kind_name(i.param); });
 
 TEST_P(ImageModels, ReferenceComputesWhatTransformersComputes) {
   const Difference d = compare(Device::kReference, GetParam());
@@ -117,6 +121,61 @@ TEST(Images, TowersThatDoNotFitAreNamed) {
   EXPECT_EQ(load_or_die(folder.path())->vision->token, kImagePad);
   EXPECT_EQ((*load_model(folder.path(), {.vision = false}))->vision, nullptr);
   EXPECT_EQ((*load_model(folder.path(), {.max_image_pixels = 100 * 100}))->vision->spec.max_pixels, 100 * 100);
+}
+
+TEST(Images, GemmasTowerMustFitWindowsAndTokenizer) {
+  const HfFolder folder;
+  write_image_model(folder, Device::kCpu, ImageKind::kBothWays);
+  const std::string plain = folder.path("m.gguf"), changed = folder.path("changed.gguf"),
+                    tower = folder.path("mmproj-m.gguf");
+  const auto converted = convert::convert({.folder = folder.path(), .output = plain});
+  ASSERT_TRUE(converted.ok()) << converted.error().message;
+  const ModelPtr model = load_or_die(plain);
+  ASSERT_NE(model->vision, nullptr) << "found beside the file";
+  EXPECT_EQ(model->vision->token, kImagePad);
+  const auto refusal = [&](const GgufEdit& edit) {
+    edit_gguf(plain, changed, edit);
+    const auto loaded = load_model(changed, {.mmproj = tower});
+    return loaded.ok() ? std::string() : loaded.error().message;
+  };
+  const auto of_window = [](uint32_t window) {
+    return GgufEdit{.drop = {"gemma3.attention.sliding_window"},
+                    .metadata = [=](gguf::Writer& w) { w.add("gemma3.attention.sliding_window", window); }};
+  };
+  EXPECT_EQ(refusal(of_window(16)), "");
+  EXPECT_THAT(refusal(of_window(15)),
+              HasSubstr("pictures have 16 tokens, which is more than the model's window of 15"));
+  EXPECT_THAT(refusal({.drop = {"tokenizer.ggml.tokens"},
+                       .metadata =
+                           [&](gguf::Writer& w) {
+                             const gguf::File file = std::move(gguf::File::open(plain)).value();
+                             const auto all = file.get_strings("tokenizer.ggml.tokens").value();
+                             std::vector<std::string_view> tokens(all.begin(), all.end());
+                             std::ranges::replace(tokens, std::string_view("<end_of_image>"),
+                                                  std::string_view("<no_image>"));
+                             w.add_strings("tokenizer.ggml.tokens", tokens);
+                           }}),
+              HasSubstr("the model's tokenizer has no <end_of_image>, which stands for pictures"));
+}
+
+// A prompt goes on from the middle of a picture, as the cache has it: what it has was computed beside all of it.
+TEST(Images, PicturesThatAttendBothWaysGoOnFromACacheAnywhere) {
+  EngineOptions o = six_sequences();
+  o.prefix_cache = true;
+  const std::unique_ptr<Engine> engine = make_engine(image_model(Device::kCpu, ImageKind::kBothWays), o);
+  const auto ask = [&](Engine& of, int32_t question) {
+    Request r = with_images({text(54), picture(0), text(30)}, 12, 0, ImageKind::kBothWays);  // at 54 to 69
+    std::vector<TokenId>& ids = r.prompt.edit();
+    const std::vector<TokenId> words = tokens(30, question);
+    std::copy(words.begin(), words.end(), ids.end() - 30);
+    return hear_one(of, std::move(r));
+  };
+  const Heard first = ask(*engine, 7), second = ask(*engine, 8);
+  EXPECT_EQ(first.cached, 0);
+  EXPECT_EQ(second.cached, 64);
+  EXPECT_NE(first.tokens, second.tokens);
+  const std::unique_ptr<Engine> cold = make_engine(image_model(Device::kCpu, ImageKind::kBothWays), six_sequences());
+  EXPECT_EQ(second.tokens, ask(*cold, 8).tokens);
 }
 
 // Adds so many tokens of text, or a picture, to a prompt.

@@ -91,6 +91,20 @@ void expect_sane(const EnginePlan& o, const ModelConfig& c, const GpuMemory& m) 
   }
 }
 
+TEST(Plan, StepsHaveRoomForAPictureThatIsComputedWhole) {
+  const EncoderRoom room{.patches = 4096, .tokens = 1024, .whole = 256};
+  // So little memory that steps would be of 64 tokens.
+  const EngineMemory little{.host = kGib / 16, .encoder = room};
+  const EngineOptions open{.device = Device::kCpu, .context = 64, .max_sequences = 1};
+  EXPECT_EQ(resolve(open, dense_8b(), {.host = little.host})->max_batch_tokens, 64);
+  EXPECT_EQ(resolve(open, dense_8b(), little)->max_batch_tokens, 256);
+  const auto few = resolve({.max_batch_tokens = 128}, tiny_dense(), {.encoder = room});
+  ASSERT_FALSE(few.ok());
+  EXPECT_EQ(few.error().message,
+            "128 batch tokens: must be at least 256, because one step computes all tokens of a picture");
+  EXPECT_TRUE(resolve({.max_batch_tokens = 256}, tiny_dense(), {.encoder = room}).ok());
+}
+
 TEST(GpuPlan, DefaultsOfCardsAndModels) {
   struct Case {
     ModelConfig model;

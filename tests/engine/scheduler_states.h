@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "engine/prompt_image.h"
 #include "engine/scheduler.h"
 #include "ops/segments.h"
 
@@ -79,6 +80,20 @@ inline SchedulerLimits first_tokens(int32_t tokens, int32_t sequences, int32_t p
 inline SchedulerLimits drafting(SchedulerLimits l, int32_t rows) {
   l.max_sampled_rows = rows;
   return l;
+}
+
+// Pictures have so many tokens at most, and are computed whole.
+inline SchedulerLimits whole_pictures(SchedulerLimits l, int32_t tokens) {
+  l.least_chunk = tokens;
+  return l;
+}
+// A picture at positions [begin, end) of a prompt.
+inline PromptImage picture_at(int64_t begin, int64_t end) {
+  PromptImage image;
+  image.position = begin;
+  image.rows = 1;
+  image.columns = static_cast<int32_t>(end - begin);
+  return image;
 }
 
 // Keys of generated tokens have so many parts of 256 in a step.

@@ -23,6 +23,16 @@ Work work(int32_t id, int64_t begin, int32_t count) {
   return {SeqId{id}, begin, count};
 }
 
+// Pictures at [100, 300) and at [301, 310) of a prompt.
+const PromptImages* two_pictures() {
+  static const PromptImages images({picture_at(100, 300), picture_at(301, 310)});
+  return &images;
+}
+ScheduledSequence with_pictures(ScheduledSequence s) {
+  s.whole = two_pictures();
+  return s;
+}
+
 struct Literal {
   const char* name;
   SchedulerState now;
@@ -95,6 +105,37 @@ INSTANTIATE_TEST_SUITE_P(
                 limits(512, 64),
                 {4},
                 {work(2, 128, 64), work(4, 0, 64)}},
+        Literal{"a chunk that would end within a picture ends behind it",
+                state({}, {with_pictures(fresh(1, 500))}),
+                whole_pictures(limits(310, 16), 200),
+                {1},
+                {work(1, 0, 300)}},
+        Literal{"or before it, if the picture does not fit",
+                state({}, {with_pictures(fresh(1, 500))}),
+                whole_pictures(limits(299, 16), 200),
+                {1},
+                {work(1, 0, 100)}},
+        Literal{"behind pictures chunks go back to the grid",
+                state({with_pictures(seq(1, 700, 700, 300))}, {}),
+                whole_pictures(limits(200, 16), 200),
+                {},
+                {work(1, 300, 148)}},
+        Literal{"the rest of a picture that a cache has in part is one chunk",
+                state({with_pictures(seq(2, 500, 500, 192)), seq(3, 10, 11, 10)}, {}),
+                whole_pictures(limits(109, 16), 108),
+                {},
+                {work(3, 10, 1), work(2, 192, 108)}},
+        Literal{"a picture that finds too few rows waits, and nobody passes it",
+                state({seq(2, 10, 13, 12), with_pictures(seq(1, 500, 500, 100))}, {fresh(3, 5)}),
+                whole_pictures(limits(200, 16), 200),
+                {},
+                {work(2, 12, 1)}},
+        Literal{
+            "drafts leave room for a picture",
+            state({with(seq(2, 10, 13, 12), [](auto& s) { s.drafts = 3; }), with_pictures(seq(1, 500, 500, 100))}, {}),
+            drafting(whole_pictures(limits(202, 16), 200), 16),
+            {},
+            {work(2, 12, 2), work(1, 100, 200)}},
         Literal{"decodes shrink a chunk to the boundary before",
                 state({seq(2, 10, 13, 12), seq(1, 500, 500, 64)}, {}),
                 limits(128, 16),

@@ -28,6 +28,7 @@ StepCapacity random_capacity(std::mt19937& random) {
   c.vocab = 1 + up_to(3000);
   c.drafts = up_to(3);
   c.coordinates = 3 * up_to(1);
+  c.ends = c.coordinates > 0 && up_to(1) == 1;
   return c;
 }
 

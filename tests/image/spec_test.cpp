@@ -107,6 +107,13 @@ TEST(Spec, OfAnMmprojIsThatOfTheFolder) {
   const auto gemma3 = image_spec_of_mmproj({.projector_type = "gemma3", .image_size = 896, .patch_size = 14});
   ASSERT_TRUE(gemma3.ok());
   EXPECT_EQ(gemma3->merge, 4);
+  const auto small =
+      image_spec_of_mmproj({.projector_type = "gemma3", .image_size = 112, .patch_size = 14, .spatial_merge_size = 2});
+  ASSERT_TRUE(small.ok());
+  EXPECT_EQ(plan_image(*small, 1000, 10)->tokens, 16);
+  EXPECT_FALSE(
+      image_spec_of_mmproj({.projector_type = "gemma3", .image_size = 112, .patch_size = 14, .spatial_merge_size = 9})
+          .ok());
   const auto gemma4 = image_spec_of_mmproj({.projector_type = "gemma4v", .patch_size = 16});
   ASSERT_TRUE(gemma4.ok());
   EXPECT_EQ(gemma4->max_tokens, 280);

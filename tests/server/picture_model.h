@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <fstream>
 #include <iterator>
 #include <string>
@@ -25,17 +26,30 @@ inline constexpr char kPictureTemplate[] =
     "{%- else -%}{{ m.content | trim }}{%- endif -%}{{ '<|im_end|>\\n' }}{%- endfor -%}"
     "{%- if add_generation_prompt -%}{{ '<|im_start|>assistant\\n' }}{%- endif -%}";
 
-// A token for 32 x 32 pixels. `max_pixels`: of a picture that the tower takes.
-inline ModelPtr picture_model(const std::string& chat_template = kPictureTemplate, int64_t max_pixels = 1 << 20) {
+// As Gemma's is: a user's parts, cut of white space.
+inline constexpr char kGemmaTemplate[] =
+    "{%- for m in messages -%}{{ '<|im_start|>' + m.role + '\\n' }}"
+    "{%- if m.content is string -%}{{ m.content | trim }}{%- else -%}"
+    "{%- for part in m.content -%}{%- if part.type == 'image' -%}{{ '<start_of_image>' }}"
+    "{%- else -%}{{ part.text | trim }}{%- endif -%}{%- endfor -%}{%- endif -%}{{ '<|im_end|>\\n' }}{%- endfor -%}"
+    "{%- if add_generation_prompt -%}{{ '<|im_start|>assistant\\n' }}{%- endif -%}";
+
+// A small model with a tower, whose vocabulary has these control tokens.
+struct PictureModel {
+  const char *text, *tower;
+  std::array<const char*, 3> tokens;
+};
+inline ModelPtr picture_model(const PictureModel& of, const std::string& chat_template, int64_t max_pixels) {
   const std::vector<TinyModel> all = tiny_models();
-  const TinyModel& tiny = *std::ranges::find(all, "tiny-qwen35", &TinyModel::name);
+  TinyModel tiny = *std::ranges::find(all, of.text, &TinyModel::name);
+  tiny.hidden = tiny_tower(of.tower).out;
   const TinyModelFile plain(tiny);
   const gguf::File file = std::move(gguf::File::open(plain.path())).value();
   const auto tokens = file.get_strings("tokenizer.ggml.tokens").value();
   std::vector<int32_t> types = file.get_i32_array("tokenizer.ggml.token_type").value();
   std::vector<std::string> texts(tokens.begin(), tokens.end());
   size_t at = texts.size() - 3;  // in front of its own control tokens
-  for (const char* const text : {"<|vision_start|>", "<|image_pad|>", "<|vision_end|>"}) {
+  for (const char* const text : of.tokens) {
     texts[--at] = text;
     types[at] = 3;
   }
@@ -51,13 +65,25 @@ inline ModelPtr picture_model(const std::string& chat_template = kPictureTemplat
              }});
   const ModelPtr model = load_or_die(path);
   const HfFolder tower;
-  write_tower_folder(tiny_tower("vision-qwen35"), tower);
+  write_tower_folder(tiny_tower(of.tower), tower);
   auto opened = convert::open_vision(tower.path());
   QUIRE_CHECK(opened.ok() && opened->has_value(), "the tower's folder");
   auto vision = load_vision(std::move(**opened), model->model->config(), &*model->tokenizer, max_pixels);
   QUIRE_CHECK(vision.ok(), "{}", vision.ok() ? "" : vision.error().message);
   std::const_pointer_cast<LoadedModel>(model)->vision = std::move(vision).value();
   return model;
+}
+
+// A token for 32 x 32 pixels. `max_pixels`: of a picture that the tower takes.
+inline ModelPtr picture_model(const std::string& chat_template = kPictureTemplate, int64_t max_pixels = 1 << 20) {
+  return picture_model({"tiny-qwen35", "vision-qwen35", {"<|vision_start|>", "<|image_pad|>", "<|vision_end|>"}},
+                       chat_template, max_pixels);
+}
+// Gemma's: 16 tokens for any picture, each of them `row`.
+inline ModelPtr gemma_picture_model(const char* row = "<image_soft_token>",
+                                    const std::string& chat_template = kGemmaTemplate) {
+  return picture_model({"tiny-gemma3", "vision-gemma3", {"<start_of_image>", row, "<end_of_image>"}}, chat_template,
+                       1 << 20);
 }
 
 // A file of tests/fuzz/corpus/image.

@@ -354,6 +354,49 @@ TEST_F(PicturesInRequests, OldestTurnsGoWithTheirs) {
   EXPECT_LT(request().images->size(), 4u);
 }
 
+// What Gemma3Processor of transformers 5.24 makes of a picture's marker before it makes tokens of the text. GGUF files
+// have no token for the rows: another one stands for them.
+TEST_F(PicturesInRequests, OfGemmaStandBetweenLineBreaks) {
+  for (const char* const row : {"<image_soft_token>", "<pad>"}) {
+    serve({}, gemma_picture_model(row));
+    const std::string picture = fmt::format("\n\n<start_of_image>{}<end_of_image>\n\n", row);
+    EXPECT_EQ(model_->tokenizer->token_text(pad()), row);
+    ASSERT_EQ(chat({image_part(), text_part(" \nwhat is it? "), image_part("jpeg-turned6")}).status, 200);
+    const std::string text = "user\n" + picture + "what is it?" + picture + "<|im_end|>";
+    EXPECT_THAT(prompt(), HasSubstr(text));
+    check_places();
+    const Request q = request();
+    ASSERT_EQ(q.images->size(), 2u);
+    EXPECT_EQ((*q.images)[0].tokens(), 16);
+    EXPECT_EQ((*q.images)[1].tokens(), 16);
+    // Line breaks join with those beside them: the text as a whole became tokens.
+    std::vector<TokenId> once;
+    for (const TokenId t : q.prompt)
+      if (t != pad() || once.empty() || once.back() != pad()) once.push_back(t);
+    EXPECT_EQ(once, model_->tokenizer->encode(prompt(), {.parse_special = true}));
+  }
+}
+
+TEST_F(PicturesInRequests, OfGemmaAreNoTexts) {
+  serve({}, gemma_picture_model());
+  const std::string marker = "<start_of_image>";
+  ASSERT_EQ(chat({text_part(marker), image_part(), text_part(marker)}).status, 200);
+  EXPECT_THAT(prompt(), HasSubstr(marker + "\n\n" + marker + "<image_soft_token><end_of_image>\n\n" + marker));
+  check_places();
+  EXPECT_EQ(std::ranges::count(request().prompt, *model_->tokenizer->find_token(marker)), 1);
+  ASSERT_EQ(chat(marker).status, 200);
+  EXPECT_EQ(request().images, nullptr);
+}
+
+TEST_F(PicturesInRequests, OfGemmaInTemplatesOfTextsAlone) {
+  serve({}, gemma_picture_model("<image_soft_token>",
+                                "{%- for m in messages -%}{{ '<|im_start|>' + m.role + '\\n' + m.content }}"
+                                "{{ '<|im_end|>\\n' }}{%- endfor -%}"));
+  ASSERT_EQ(chat({text_part("a"), image_part(), text_part("b")}).status, 200);
+  EXPECT_THAT(prompt(), HasSubstr("user\na\n\n<start_of_image><image_soft_token><end_of_image>\n\nb<|im_end|>"));
+  check_places();
+}
+
 TEST_F(PicturesInRequests, AreTold) {
   const Json models = Json::parse(ask(server_->port(), get("/v1/models")).body);
   EXPECT_EQ(models["data"][0]["architecture"]["input_modalities"], Json::array({"text", "image"}));

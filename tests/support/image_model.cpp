@@ -8,14 +8,18 @@ namespace quire::test {
 namespace {
 
 const TinyTower& tower(ImageKind kind = ImageKind::kHybrid) {
-  static const TinyTower hybrid = tiny_tower("vision-qwen35"), deepstack = tiny_tower("vision-qwen3vl");
-  return kind == ImageKind::kHybrid ? hybrid : deepstack;
+  static const TinyTower hybrid = tiny_tower("vision-qwen35"), deepstack = tiny_tower("vision-qwen3vl"),
+                         both_ways = tiny_tower("vision-gemma3");
+  return kind == ImageKind::kHybrid ? hybrid : kind == ImageKind::kDeepstack ? deepstack : both_ways;
 }
 
 TinyModel text_model(Device device, ImageKind kind) {
-  const std::string name = kind == ImageKind::kHybrid ? "tiny-qwen35" : "tiny-qwen3vl";
+  const std::string name = kind == ImageKind::kHybrid      ? "tiny-qwen35"
+                           : kind == ImageKind::kDeepstack ? "tiny-qwen3vl"
+                                                           : "tiny-gemma3";
   for (TinyModel m : tiny_models()) {
     if (m.name != name) continue;
+    if (kind == ImageKind::kBothWays) m.hidden = tower(kind).out;
     if (device != Device::kCuda) return m;
     m.head_dim = 64;
     if (m.hybrid()) m.state = 128, m.n_rot = 16;
@@ -24,16 +28,32 @@ TinyModel text_model(Device device, ImageKind kind) {
   fatal(__FILE__, __LINE__, "there is no " + name);
 }
 
+// Gemma's folders have the text model's config and tensors within a wrapper.
+nlohmann::json wrapped(nlohmann::json text) {
+  text.erase("architectures");
+  const bool tied = text["tie_word_embeddings"];
+  return {{"architectures", {"Gemma3ForConditionalGeneration"}},
+          {"tie_word_embeddings", tied},
+          {"text_config", std::move(text)}};
+}
+
 }  // namespace
 
 void write_image_model(const HfFolder& folder, Device device, ImageKind kind) {
   const TinyModel text = text_model(device, kind);
-  nlohmann::json config = hf_config(text);
-  config.update(tower(kind).config());
+  const bool both_ways = kind == ImageKind::kBothWays;
+  nlohmann::json config = both_ways ? wrapped(hf_config(text)) : hf_config(text);
+  config.merge_patch(tower(kind).config());
   std::vector<SafeTensor> tensors = safe_tensors(text);
+  for (SafeTensor& t : tensors)
+    if (both_ways) t.name.insert(0, "language_model.");
   for (const HfTensor& t : tower(kind).hf_tensors()) tensors.push_back(safe_tensor(t.name, "BF16", t.shape, t.values));
   nlohmann::json tokenizer = hf_tokenizer(text);
-  tokenizer["added_tokens"].push_back({{"id", kImagePad}, {"content", "<|image_pad|>"}, {"special", true}});
+  const auto add_token = [&](TokenId id, const char* content) {
+    tokenizer["added_tokens"].push_back({{"id", id}, {"content", content}, {"special", true}});
+  };
+  add_token(kImagePad, both_ways ? "<image_soft_token>" : "<|image_pad|>");
+  if (both_ways) add_token(kImagePad - 1, "<start_of_image>"), add_token(kImagePad - 2, "<end_of_image>");
   folder.write_json("config.json", config);
   folder.write_json("tokenizer.json", tokenizer);
   folder.write_json("tokenizer_config.json", {{"eos_token", "<|im_end|>"}, {"pad_token", "<|endoftext|>"}});
@@ -59,6 +79,7 @@ ModelPtr image_model_of(int64_t max_image_pixels) {
 
 std::shared_ptr<const image::Patches> image_patches(size_t number, int seed, ImageKind kind) {
   const TinyTower& t = tower(kind);
+  number %= t.grids.size();
   const ImageGrid& grid = t.grids[number];
   int64_t first = 0;
   for (size_t i = 0; i < number; ++i) first += t.grids[i].patches();
@@ -80,7 +101,7 @@ PromptImage prompt_image(size_t number, int64_t position, int seed, ImageKind ki
   image.patches = image_patches(number, seed, kind);
   image.rows = static_cast<int32_t>(image.patches->plan.rows / tower(kind).merge);
   image.columns = static_cast<int32_t>(image.patches->plan.columns / tower(kind).merge);
-  image.digest[0] = static_cast<std::byte>(number);
+  image.digest[0] = static_cast<std::byte>(number % tower(kind).grids.size());
   image.digest[1] = static_cast<std::byte>(seed);
   return image;
 }

@@ -18,9 +18,13 @@ inline constexpr TokenId kImagePad = 316;  // a token that the text models' toke
 enum class ImageKind {
   kHybrid,     // tiny-qwen35 behind the tower vision-qwen35
   kDeepstack,  // tiny-qwen3vl behind vision-qwen3vl, whose blocks go to its first layers, too
+  kBothWays,   // tiny-gemma3, as wide as the tower vision-gemma3 puts out: a picture's tokens attend to each other
 };
+inline std::string image_kind_name(ImageKind kind) {
+  return kind == ImageKind::kHybrid ? "hybrid" : kind == ImageKind::kDeepstack ? "deepstack" : "both_ways";
+}
 
-// Writes the folder; the tokenizer calls that token "<|image_pad|>".
+// Writes the folder; the tokenizer calls that token "<|image_pad|>", or as Gemma's does, which has two others as well.
 void write_image_model(const HfFolder& folder, Device device = Device::kCpu, ImageKind kind = ImageKind::kHybrid);
 // Loaded once in a process.
 const ModelPtr& image_model(Device device = Device::kCpu, ImageKind kind = ImageKind::kHybrid);
@@ -28,7 +32,8 @@ const ModelPtr& image_model(Device device = Device::kCpu, ImageKind kind = Image
 // The same with a bound on pictures, and so on what there is room for.
 ModelPtr image_model_of(int64_t max_image_pixels);
 
-// The patches of image `number` of the tower (tiny_towers.h); with another `seed` others of that size.
+// The patches of image `number` of the tower (tiny_towers.h), where numbers go round; with another `seed` others of
+// that size.
 std::shared_ptr<const image::Patches> image_patches(size_t number, int seed = 0, ImageKind kind = ImageKind::kHybrid);
 // The same as a part of a prompt.
 PromptImage prompt_image(size_t number, int64_t position, int seed = 0, ImageKind kind = ImageKind::kHybrid);

@@ -82,7 +82,7 @@ Result<ChatPrompt> encode_chat(const LoadedModel& model, const ordered_json& mes
     return request_error("the model takes no pictures: there is no mmproj file beside it (--mmproj FILE)");
   const LoadedVision& vision = *model.vision;
   QUIRE_TRY(const server::Conversation c, read_parts(messages));
-  const server::PictureTemplate with_pictures(render, t, vision.token);
+  const server::PictureTemplate with_pictures(render, t, vision);
   QUIRE_TRY(const RenderedPrompt rendered, with_pictures.render(*c.messages, c.pictures, render));
   prompt.tokens = encoded(rendered);
   server::ApiResult<std::vector<server::PlacedPicture>> planned =

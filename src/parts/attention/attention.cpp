@@ -121,7 +121,8 @@ void attention(const LayerPass& pass, const AttentionSpec& a, const AttentionWei
                              .scale = a.scale,
                              .out = r.mix,
                              .window = c.window,
-                             .sinks = w.sinks});
+                             .sinks = w.sinks,
+                             .ends = c.ends});
   pass.show("attn_mix", r.mix);
   linear(pass.ctx, {.x = r.mix,
                     .parts = {{.w = w.out, .bias = w.out_bias, .y = to.x, .add_to_y = to.add}},

@@ -47,6 +47,7 @@ struct AttentionContext {
   const Rope& rope;
   int64_t window = 0;       // 0: all positions
   Tensor coordinates = {};  // [T, 3] i32: where rows stand for the rotation; empty: at their positions
+  Tensor ends = {};         // [T] i32: PagedAttentionArgs::ends; empty: rows attend to what is before them
 };
 // From the normalised rows h.
 void attention(const LayerPass& pass, const AttentionSpec& a, const AttentionWeights& w, const AttentionContext& c,
