@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <array>
+
 #include "arch/architecture.h"
 #include "tokenizer/byte_alphabet.h"
 #include "tokenizer/tokenizer_config.h"
@@ -146,6 +148,22 @@ constexpr SynthShape kShapes[] = {
      .d_ff_expert = 768,
      .rope_theta = 5e6f,
      .deepstack = kDeepstack},
+    {.name = "gemma3-4b",
+     .summary = "gemma3, dense",
+     .architecture = "gemma3",
+     .layers = 34,
+     .d_model = 2560,
+     .heads = 8,
+     .kv_heads = 4,
+     .head_dim = 256,
+     .n_rot = 256,
+     .d_ff = 10240,
+     .vocab = 262208,
+     .tied = true,
+     .context = 131072,
+     .window = 1024,
+     .rope_theta = 1e6f,
+     .linear_factor = 8},
     {.name = "gpt-oss-20b",
      .summary = "gpt-oss, 32 experts, 4 used",
      .architecture = "gpt-oss",
@@ -239,8 +257,10 @@ class Builder {
   void layer() {
     ones(kAttnNorm);
     s_.full_attention(block_) ? attention() : delta_net();
+    if (row_.norms_after) ones(kPostAttentionNorm);
     ones(row_.ffn_norm);
     s_.experts > 0 ? experts() : dense();
+    if (row_.norms_after) ones(kPostFfnNorm);
   }
   void attention() {
     for (const TensorRole role : {kAttnQ, kAttnK, kAttnV}) add(role);
@@ -272,11 +292,26 @@ class Builder {
   std::vector<SynthTensor> tensors_;
 };
 
+// What stands for pictures in a prompt, and a template that puts it there.
+struct ImageTokens {
+  std::array<const char*, 3> controls;
+  std::string_view chat_template;
+};
+
 constexpr std::string_view kImageTemplate =
     "{% for m in messages %}<|im_start|>{{ m.role }}\n{% if m.content is string %}{{ m.content }}{% else %}"
     "{% for p in m.content %}{% if p.type == 'image' %}<|vision_start|><|image_pad|><|vision_end|>"
     "{% else %}{{ p.text }}{% endif %}{% endfor %}{% endif %}<|im_end|>\n{% endfor %}"
     "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}";
+constexpr std::string_view kGemmaTemplate =
+    "{% for m in messages %}<|im_start|>{{ m.role }}\n{% if m.content is string %}{{ m.content }}{% else %}"
+    "{% for p in m.content %}{% if p.type == 'image' %}<start_of_image>{% else %}{{ p.text }}{% endif %}{% endfor %}"
+    "{% endif %}<|im_end|>\n{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}";
+
+ImageTokens image_tokens(const SynthShape& s) {
+  if (s.gemma()) return {{"<start_of_image>", "<image_soft_token>", "<end_of_image>"}, kGemmaTemplate};
+  return {{"<|vision_start|>", "<|image_pad|>", "<|vision_end|>"}, kImageTemplate};
+}
 
 void add_tokenizer(const SynthShape& s, gguf::Writer& w) {
   std::vector<std::string> texts;
@@ -290,9 +325,9 @@ void add_tokenizer(const SynthShape& s, gguf::Writer& w) {
   const auto end_of_text = static_cast<uint32_t>(texts.size());
   for (const char* special : {"<|endoftext|>", "<|im_start|>", "<|im_end|>"}) add(special, TokenType::kControl);
   if (s.images) {
-    for (const char* special : {"<|vision_start|>", "<|image_pad|>", "<|vision_end|>"})
-      add(special, TokenType::kControl);
-    w.add_string("tokenizer.chat_template", kImageTemplate);
+    const ImageTokens images = image_tokens(s);
+    for (const char* special : images.controls) add(special, TokenType::kControl);
+    w.add_string("tokenizer.chat_template", images.chat_template);
   }
   while (static_cast<int64_t>(texts.size()) < s.vocab)
     add(fmt::format("\u0120t{}", texts.size()),
@@ -341,6 +376,10 @@ void add_synth_metadata(const SynthShape& s, gguf::Writer& w) {
     w.add(key("rope.scaling.factor"), s.yarn_factor);
     u32("rope.scaling.original_context_length", s.yarn_context);
   }
+  if (s.linear_factor > 0) {
+    w.add_string(key("rope.scaling.type"), "linear");
+    w.add(key("rope.scaling.factor"), s.linear_factor);
+  }
   if (s.window > 0) u32("attention.sliding_window", s.window);
   u32("rope.dimension_count", s.n_rot);
   if (s.d_ff > 0) u32("feed_forward_length", s.d_ff);
@@ -350,7 +389,7 @@ void add_synth_metadata(const SynthShape& s, gguf::Writer& w) {
     u32("expert_feed_forward_length", s.d_ff_expert);
     if (s.d_ff_shared > 0) u32("expert_shared_feed_forward_length", s.d_ff_shared);
   }
-  if (s.sees()) {
+  if (s.sees() && !s.gemma()) {
     const int32_t partial[] = {11, 11, 10, 0}, whole[] = {24, 20, 20, 0};
     w.add_array<int32_t>(key("rope.dimension_sections"), s.hybrid() ? partial : whole);
   }

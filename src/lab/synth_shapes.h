@@ -22,13 +22,15 @@ struct SynthShape {
   int64_t context = 262144, window = 0;  // of the layers that the architecture gives a window; 0: no window
   float rope_theta = 0, yarn_factor = 0;
   int64_t yarn_context = 0;  // what the model was trained with before YaRN; 0: no YaRN
+  float linear_factor = 0;   // positions of layers without a window are divided by it; 0: they are not
   bool mtp = false;          // with a block for multi-token prediction behind the layers
   // Of its vision tower, if that goes to the first layers as well: which blocks do.
   std::span<const int64_t> deepstack = {};
   bool images = false;  // the tokenizer has what stands for pictures, and a chat template that puts it there
 
   bool hybrid() const { return key_heads > 0; }
-  bool sees() const { return hybrid() || !deepstack.empty(); }  // models with a vision tower
+  bool gemma() const { return architecture == "gemma3"; }
+  bool sees() const { return hybrid() || gemma() || !deepstack.empty(); }  // models with a vision tower
   bool full_attention(int64_t layer) const { return !hybrid() || layer % 4 == 3 || layer == layers; }
 };
 

@@ -13,14 +13,16 @@ namespace {
 
 using enum VisionRole;
 
-constexpr int64_t kPatchSide = 16, kMerge = 2, kPositionsSide = 48;
-
 struct Tower {
-  int64_t width, blocks, heads, ffn;
+  int64_t width, blocks, heads, ffn, patch, merge, side;  // side: of the grid of learned positions
+  VisionFamily family = VisionFamily::kQwen3;
+  bool gemma() const { return family == VisionFamily::kGemma3; }
 };
-// Source: config.json of Qwen3.5-4B, and of Qwen3.5-27B and 35B-A3B, Qwen3-VL-8B and 30B-A3B.
+// Source: config.json of Qwen3.5-4B, and of Qwen3.5-27B and 35B-A3B, Qwen3-VL-8B and 30B-A3B; of Gemma 3 4B.
 Tower tower_of(const SynthShape& s) {
-  Tower t = s.d_model <= 2560 && s.experts == 0 ? Tower{1024, 24, 16, 4096} : Tower{1152, 27, 16, 4304};
+  Tower t{1152, 27, 16, 4304, 16, 2, 48};
+  if (s.d_model <= 2560 && s.experts == 0) t = {1024, 24, 16, 4096, 16, 2, 48};
+  if (s.gemma()) t = {1152, 27, 16, 4304, 14, 4, 64, VisionFamily::kGemma3};
   t.blocks = std::min<int64_t>(t.blocks, s.layers);
   return t;
 }
@@ -50,20 +52,30 @@ std::vector<SynthTensor> tensors_of(const Tower& t, const SynthShape& s) {
     bias(vision_stem(role, block), width);
   };
   const auto norm = [&](VisionRole role, int64_t block) { wide_norm(role, block, t.width); };
-  for (const char* const frame : {".weight", ".weight.1"})
-    all.push_back({vision_stem(kPatch) + frame, {kPatchSide, kPatchSide, 3, t.width}, SynthValues::kMatrix});
+  for (int64_t frame = 0; frame < vision_row(t.family).frames; ++frame)
+    all.push_back({vision_stem(kPatch) + (frame == 0 ? ".weight" : ".weight.1"),
+                   {t.patch, t.patch, 3, t.width},
+                   SynthValues::kMatrix});
   bias(vision_stem(kPatch), t.width);
-  add(vision_stem(kPositions), {t.width, kPositionsSide * kPositionsSide});
+  add(vision_stem(kPositions), {t.width, t.side * t.side});
   for (int64_t i = 0; i < t.blocks; ++i) {
     norm(kNorm1, i);
-    linear(kQkv, i, 3 * t.width, t.width);
+    if (vision_row(t.family).fused_qkv)
+      linear(kQkv, i, 3 * t.width, t.width);
+    else
+      for (const VisionRole role : {kQuery, kKey, kValue}) linear(role, i, t.width, t.width);
     linear(kAttnOut, i, t.width, t.width);
     norm(kNorm2, i);
     linear(kUp, i, t.ffn, t.width);
     linear(kDown, i, t.width, t.ffn);
   }
   norm(kPostNorm, 0);
-  const int64_t merged = kMerge * kMerge * t.width;
+  if (t.gemma()) {
+    all.push_back({vision_stem(kProjectionNorm) + ".weight", {t.width}, SynthValues::kOnes});
+    add(vision_stem(kProjection), {s.d_model, t.width});
+    return all;
+  }
+  const int64_t merged = t.merge * t.merge * t.width;
   linear(kMergeUp, 0, merged, merged);
   linear(kMergeDown, 0, s.d_model, merged);
   for (const int64_t block : deepstack_of(t, s)) {
@@ -83,16 +95,16 @@ void add_metadata(const Tower& t, const SynthShape& s, gguf::Writer& w) {
   w.add_string("general.type", "mmproj");
   w.add_string("general.name", fmt::format("synthetic tower of {}: random weights", s.name));
   w.add("clip.has_vision_encoder", true);
-  w.add_string("clip.projector_type", vision_row(VisionFamily::kQwen3).projector);
+  w.add_string("clip.projector_type", vision_row(t.family).projector);
   w.add("clip.use_gelu", true);
-  u32("image_size", kPositionsSide * kPatchSide);
-  u32("patch_size", kPatchSide);
+  u32("image_size", t.side * t.patch);
+  u32("patch_size", t.patch);
   u32("embedding_length", t.width);
   u32("feed_forward_length", t.ffn);
   u32("block_count", t.blocks);
   u32("projection_dim", s.d_model);
   u32("attention.head_count", t.heads);
-  u32("spatial_merge_size", kMerge);
+  if (!t.gemma()) u32("spatial_merge_size", t.merge);
   w.add("clip.vision.attention.layer_norm_epsilon", 1e-6f);
   w.add_array<float>("clip.vision.image_mean", half);
   w.add_array<float>("clip.vision.image_std", half);
