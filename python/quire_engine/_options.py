@@ -69,6 +69,12 @@ OPTIONS: dict[str, tuple[str, str, str]] = {
     "threads_http": ("--http-threads", "int", ""),
     "tokenizer_threads": ("--tokenizer-threads", "int", ""),
     "trace_steps": ("--trace-steps", "path", ""),
+    "kv_events_endpoint": ("--kv-events-endpoint", "str", ""),
+    "kv_events_replay_endpoint": ("--kv-events-replay-endpoint", "str", ""),
+    "kv_events_topic": ("--kv-events-topic", "str", ""),
+    "kv_events_buffer_steps": ("--kv-events-buffer-steps", "int", ""),
+    "kv_events_format": ("--kv-events-format", "str", ""),
+    "kv_events_token_ids": ("--kv-events-token-ids", "bool", ""),
     "max_queue": ("--max-queue", "int", ""),
     "max_body_bytes": ("--max-body-bytes", "int", ""),
     "max_priority": ("--max-priority", "int", ""),
@@ -152,6 +158,12 @@ class Options(TypedDict, total=False):
     threads_http: int
     tokenizer_threads: int
     trace_steps: str | os.PathLike[str]
+    kv_events_endpoint: str
+    kv_events_replay_endpoint: str
+    kv_events_topic: str
+    kv_events_buffer_steps: int
+    kv_events_format: Literal["arrays", "tagged", "maps"]
+    kv_events_token_ids: bool
     max_queue: int
     max_body_bytes: int
     max_priority: int

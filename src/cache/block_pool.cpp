@@ -50,6 +50,7 @@ BlockId BlockPool::allocate() {
   const BlockId id{l.head};
   Block& b = at(id);
   remove(l, id.v);
+  cached_handed_out_ += b.cached;
   b.refs = 1;
   b.cached = false;
   ++b.generation;

@@ -27,6 +27,8 @@ class BlockPool {
   int32_t free_count() const { return free_.count; }
   int32_t cached_count() const { return cached_.count; }
   int32_t used_count() const { return used_; }
+  // How often allocate() handed out a cached block.
+  int64_t cached_handed_out() const { return cached_handed_out_; }
   // Blocks that allocate() could hand out now.
   int32_t available() const { return free_.count + cached_.count; }
 
@@ -74,6 +76,7 @@ class BlockPool {
   std::vector<Block> blocks_;
   List free_, cached_;
   int32_t used_ = 0;
+  int64_t cached_handed_out_ = 0;
 };
 
 // Fixed slots of recurrent state. A slot has one owner; there is no sharing, because a state is written at

@@ -128,6 +128,7 @@ StateSlot PrefixCache::take(const Match& m, std::span<BlockTable> tables) {
   for (size_t w = 0; w < windows_.size(); ++w) take_windows(windows_[w], m.node, tables[1 + w]);
   for (int32_t i = m.node; i != kRoot; i = at(i).parent) at(i).pinned = step_;
   touch_path(m.node);
+  if (has_windows()) note(m.node);
   if (!recurrent()) return {};
   at(m.node).taken = step_;
   return at(m.node).state;
@@ -182,6 +183,7 @@ int32_t PrefixCache::add(const Prompt& p, int32_t parent, int64_t chunk, const B
   n.next_in_bucket = std::exchange(buckets_[bucket(h)], i);
   append_use(i);
   ++stats_.nodes;
+  if (!needs_more_than_blocks()) note(i);
   return i;
 }
 
@@ -248,6 +250,7 @@ void PrefixCache::set_state(int32_t i, StateSlot slot, int32_t chain) {
   at(i).host_state = chain;
   const int change = at(i).has_state() - before;
   for (int32_t n = i; change != 0 && n >= 0; n = at(n).parent) use(n).states_below += change;
+  if (change != 0) note(i);
 }
 
 StateSlot PrefixCache::allocate_state() {
@@ -285,6 +288,7 @@ void PrefixCache::remove_leaf(int32_t i) {
   set_state(i, {}, -1);
   disown_blocks(n);
   disown_windows(i);
+  set_resumes(i, false);
   (n.prev_sibling < 0 ? first_child(n.parent, n.salt) : at(n.prev_sibling).next_sibling) = n.next_sibling;
   if (n.next_sibling >= 0) at(n.next_sibling).prev_sibling = n.prev_sibling;
   int32_t* link = &buckets_[bucket(n.hash)];
@@ -391,6 +395,7 @@ int32_t PrefixCache::restore(const KeyedHash& hash, int32_t parent, const Hash12
   for (int w = 0; w < std::ssize(windows_); ++w)
     restore_windows(windows_[static_cast<size_t>(w)], i, of_pool(parts, 1 + w));
   if (recurrent() && of_pool(parts, state_pool()) != 0) restore_state(i);
+  note(i);
   return i;
 }
 
@@ -457,6 +462,7 @@ Status PrefixCache::check() const {
                  fmt::format("the prefix cache has {} nodes with {} blocks and {} states, and counts {}, {} and {}",
                              nodes, owned, states, stats_.nodes, on_device * kChunkBlocks, states_held_)};
   for (const WindowPool& w : windows_) QUIRE_CHECKED(check_windows(w));
+  QUIRE_CHECKED(check_events());
   return check_host();
 }
 

@@ -21,11 +21,13 @@
 
 #include <algorithm>
 #include <array>
+#include <memory>
 #include <string_view>
 
 #include "cache/block_pool.h"
 #include "cache/block_table.h"
 #include "cache/host_tier.h"
+#include "cache/kv_event.h"
 #include "cache/prefix_hash.h"
 #include "cache/shape.h"
 
@@ -110,6 +112,12 @@ class PrefixCache {
   // twice: who asks for more than is needed just now, a share of the pool, pays for that a bounded time for each block
   // that becomes free, however large the pool is.
   void make_room(int32_t wanted);
+
+  // From now on `sink` is told what prompts can go on from, beginning with what is there. `open`: null, or the salts of
+  // the prompts whose tokens may be told; then what has other salts, or follows a picture, is told nobody.
+  void tell(std::shared_ptr<KvEventSink> sink, std::optional<std::vector<Hash128>> open);
+  // Gives it what has changed since; after every step.
+  void send_events();
 
   // Which units of a chunk there are, kChunkBlocks bits for each pool in the order of CachePools, from the lowest on:
   // of a pool of blocks the chunk's blocks, of one of states the state after it.
@@ -219,6 +227,20 @@ class PrefixCache {
     }
   };
   static constexpr int32_t kRoot = kNoParent;
+  // Of a cache that tells what it has. A node is told of while it has a reason: that a prompt can go on from it, and
+  // each of its children that has one.
+  struct Telling {
+    std::shared_ptr<KvEventSink> sink;
+    std::optional<std::vector<Hash128>> open;
+    std::vector<int32_t> reasons;     // of each node
+    std::vector<uint8_t> resumes;     // of each node: whether a prompt can go on from it
+    std::vector<uint8_t> closed;      // of each node that is told of: whether nobody hears of it
+    std::vector<int32_t> watched;     // nodes that need blocks of windows, which go without a word
+    std::vector<int64_t> handed_out;  // cached blocks of each pool of windows, when these were looked at
+    std::vector<int32_t> path;
+    std::vector<KvEvent> events;  // not yet taken
+    bool lost = false;            // some were not, so all is told anew
+  };
 
   Node& at(int32_t i) { return nodes_[static_cast<size_t>(i)]; }
   const Node& at(int32_t i) const { return nodes_[static_cast<size_t>(i)]; }
@@ -271,7 +293,14 @@ class PrefixCache {
   bool keep_state_on_host(int32_t i);
   bool make_host_room(int32_t pages, int32_t newer);
   void forget_on_host(int32_t i, int32_t wanted);
+  bool may_resume(int32_t i) const;
+  void note(int32_t i);  // something that the node needs to be gone on from came or went
+  void set_resumes(int32_t i, bool resumes);
+  void tell_stored(int32_t i);
+  void tell_all();
+  void look_at_windows();
   Status check_node(int32_t i) const;
+  Status check_events() const;
   Status check_host() const;
   Status check_windows(const WindowPool& w) const;
 
@@ -293,6 +322,7 @@ class PrefixCache {
   uint64_t step_ = 1;
   int64_t touches_ = 0;
   Stats stats_;
+  std::unique_ptr<Telling> telling_;  // null: nobody is told
 };
 
 }  // namespace quire

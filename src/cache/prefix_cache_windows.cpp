@@ -46,6 +46,7 @@ void PrefixCache::keep_windows(const Prompt& p, int64_t end) {
   const int32_t node = has_windows() ? walk(p, end) : kRoot;
   if (node <= kRoot) return;
   for (const WindowPool& w : windows_) each_window(w, node, [&](BlockId b) { w.blocks->set_cached(b, true); });
+  note(node);
 }
 
 void PrefixCache::take_windows(WindowPool& w, int32_t node, BlockTable& table) {
@@ -59,6 +60,18 @@ void PrefixCache::take_windows(WindowPool& w, int32_t node, BlockTable& table) {
     table.append_shared(*w.blocks, BlockId{*b}, w.blocks->generation(BlockId{*b}));
   QUIRE_CHECK(table.capacity() == int64_t{at(node).depth} * kChunkTokens,
               "a prefix of {} chunks, of which {} window blocks are there", at(node).depth, table.held());
+}
+
+// Blocks of windows that are not kept are as good as gone: the next sequence takes them.
+bool PrefixCache::may_resume(int32_t i) const {
+  if (recurrent() && !at(i).has_state()) return false;
+  for (const WindowPool& w : windows_) {
+    if (broken_window(w, i) >= 0) return false;
+    bool kept = true;
+    each_window(w, i, [&](BlockId b) { kept = kept && w.blocks->is_cached(b); });
+    if (!kept) return false;
+  }
+  return true;
 }
 
 // Used less recently than all that was restored before.

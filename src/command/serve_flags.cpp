@@ -25,6 +25,9 @@ constexpr int kMostEngines = 64;
 constexpr double kMostGib = 65536, kMostSeconds = 1e6;
 
 constexpr Named<Pooling> kPoolings[] = {{"last", Pooling::kLast}, {"mean", Pooling::kMean}};
+constexpr Named<server::KvEventFormat> kKvEventFormats[] = {{"arrays", server::KvEventFormat::kArrays},
+                                                            {"tagged", server::KvEventFormat::kTagged},
+                                                            {"maps", server::KvEventFormat::kMaps}};
 constexpr Named<bool> kReasoningFormats[] = {{"auto", true}, {"none", false}};
 
 constexpr std::string_view kAuto = "auto";
@@ -82,6 +85,23 @@ void ServeFlags::add_cache(Flags& flags) {
             "Keep the prefix cache in this file while the server is down; written at its end");
   flags.add("--prefix-cache-file-size", &prefix_file_size, above(0, kMostGib, "GiB"),
             "GiB that the file may have at most");
+}
+
+void ServeFlags::add_kv_events(Flags& flags) {
+  server::KvEventOptions& k = o.kv_events;
+  flags.add(
+      "--kv-events-endpoint ENDPOINT", &k.endpoint,
+      "Publish over ZeroMQ what the prefix cache holds, as vLLM does: listen at tcp://*:5557, @tcp://ADDRESS:5557 "
+      "or ipc://PATH, or connect to tcp://HOST:5557");
+  flags.add("--kv-events-replay-endpoint ENDPOINT", &k.replay_endpoint,
+            "Listen there for subscribers that ask for what they have missed, such as tcp://*:5558");
+  flags.add("--kv-events-topic TEXT", &k.topic, "Of all messages (default: kv@HOST@MODEL)");
+  flags.add("--kv-events-buffer-steps", &k.buffer_steps, between(1, 1 << 20), "Batches that can be asked for again");
+  flags.add(
+      "--kv-events-format", chosen(&k.format, kKvEventFormats),
+      "How they are written: batches as arrays, and events as maps with a type (tagged); or both as arrays, or maps");
+  flags.add("--kv-events-token-ids", &k.token_ids,
+            "Publish the tokens of prompts, which routers may need; without it hashes alone");
 }
 
 void ServeFlags::add_answers(Flags& flags) {
@@ -192,6 +212,8 @@ void ServeFlags::add(Flags& flags) {
   add_answers(flags);
   flags.group(kHttpGroup);
   add_http(flags);
+  flags.group(kRoutersGroup);
+  add_kv_events(flags);
   flags.group("Limits");
   add_limits(flags);
   flags.footer(fmt::format(
@@ -242,6 +264,9 @@ Result<server::ServeOptions> ServeFlags::parsed() const {
   s.prefix_cache_file_bytes = bytes(prefix_file_size);
   if (!s.prefix_cache_file.empty() && !s.engine.prefix_cache)
     return request_error("--prefix-cache-file keeps the prefix cache, which is switched off");
+  QUIRE_CHECKED(server::check_kv_events(s.kv_events));
+  if (!s.kv_events.endpoint.empty() && !s.engine.prefix_cache)
+    return request_error("--kv-events-endpoint publishes what the prefix cache holds, which is switched off");
   QUIRE_CHECKED(read_headers(s.limits.system_headers));
   QUIRE_TRY(s.limits.media, server::MediaPolicy::create(s.media_domains, s.media_folder));
   if (!s.media_ca.empty() && s.media_domains.empty())

@@ -8,8 +8,8 @@
 
 namespace quire::cli {
 
-// The group of flags that are about HTTP alone.
-inline constexpr char kHttpGroup[] = "HTTP";
+// The groups of flags that are about HTTP alone, and about routers before a server.
+inline constexpr char kHttpGroup[] = "HTTP", kRoutersGroup[] = "For routers";
 
 // The command line as typed; seconds and sizes become ServeOptions at the end.
 struct ServeFlags {
@@ -32,6 +32,7 @@ struct ServeFlags {
   void add_answers(Flags& flags);
   void add_cache(Flags& flags);
   void add_http(Flags& flags);
+  void add_kv_events(Flags& flags);
   void add_limits(Flags& flags);
   Result<std::vector<int>> engines_on() const;
 };

@@ -205,6 +205,7 @@ bool Engine::step() {
 
 void Engine::publish_caches() {
   counters_.note_caches(cache_.counts(), cache_.uses(), cache_.host_use());
+  if (cache_.prefix_cache() != nullptr) cache_.prefix_cache()->send_events();
 }
 
 void Engine::fail(Error error) {
@@ -268,6 +269,16 @@ Result<PrefixFileContent> Engine::load_prefixes(const std::string& path) {
       read_prefix_file(path, prefix_owner(), salt_hash_, prefix_hash_, *cache_.prefix_cache(), *backend_);
   publish_caches();
   return content;
+}
+
+void Engine::tell_prefixes(std::shared_ptr<KvEventSink> sink, const std::optional<std::vector<std::string>>& open) {
+  if (cache_.prefix_cache() == nullptr) return log_warning("there is no prefix cache that others could be told of");
+  std::optional<std::vector<Hash128>> salts;
+  if (open) salts.emplace();
+  for (const std::string& salt : open.value_or(std::vector<std::string>{}))
+    salts->push_back(salt_hash_(std::as_bytes(std::span(salt))));
+  cache_.prefix_cache()->tell(std::move(sink), std::move(salts));
+  publish_caches();
 }
 
 StepStats Engine::stats() const {

@@ -103,6 +103,11 @@ class Engine {
   // is of no use; the cache is empty then.
   Result<PrefixFileContent> load_prefixes(const std::string& path);
 
+  // From now on `sink` hears of what prompts can go on from (cache/kv_event.h). The stepping thread only, before
+  // anything is submitted and after load_prefixes(). `open`: null, or the salts (Request::cache_salt) of the prompts
+  // whose tokens may be told.
+  void tell_prefixes(std::shared_ptr<KvEventSink> sink, const std::optional<std::vector<std::string>>& open);
+
   // Books of the caches: pools consistent, every block reference accounted for. For tests; the stepping thread only.
   Status check() const { return cache_.check(running_.all()); }
 

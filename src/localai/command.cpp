@@ -15,10 +15,10 @@
 namespace quire::cli {
 namespace {
 
-// What an option of LocalAI's may not say: which file, and what HTTP has of its own.
+// What an option of LocalAI's may not say: which file, what HTTP has of its own, and where else to listen.
 bool is_foreign(const Flag& flag) {
   constexpr std::string_view kNames[] = {"--model", "--help", "--prefix-cache-file", "--limits"};
-  return flag.row().group == kHttpGroup ||
+  return flag.row().group == kHttpGroup || flag.row().group == kRoutersGroup ||
          std::ranges::any_of(kNames, [&](std::string_view name) { return flag.has_name(name); });
 }
 

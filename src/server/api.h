@@ -93,6 +93,9 @@ class Api {
   // the same deadline. `bytes`: what it holds while it waits. On the responder's executor.
   void handle_direct(size_t bytes, DirectHandler handler, const std::shared_ptr<Responder>& responder);
 
+  // What tells the prompts of requests without a cache_salt apart (Request::cache_salt): one text, or one of each key.
+  std::vector<std::string> open_salts() const;
+
   // Where requests are read.
   RequestPool& pool() { return pool_; }
 

@@ -152,10 +152,22 @@ ApiStatus check_reported(const GenerationParams& p, const PromptReport::Wanted& 
                    p.stream ? " in a stream" : "");
 }
 
+std::string salt_of_key(const KeyRing& keys, int key, const std::string& cache_salt) {
+  return fmt::format("{}:{}", keys.salt(key), cache_salt);
+}
+
 }  // namespace
 
 std::string Api::salt_of(const Call& call, const std::string& cache_salt) const {
-  return fmt::format("{}:{}", options_.keys.salt(call.responder->record().key), cache_salt);
+  return salt_of_key(options_.keys, call.responder->record().key, cache_salt);
+}
+
+std::vector<std::string> Api::open_salts() const {
+  std::vector<std::string> all;
+  if (options_.keys.empty()) all.push_back(salt_of_key(options_.keys, 0, ""));
+  for (size_t key = 1; key <= options_.keys.size(); ++key)
+    all.push_back(salt_of_key(options_.keys, static_cast<int>(key), ""));
+  return all;
 }
 
 uint64_t Api::client_of(const Call& call) const {

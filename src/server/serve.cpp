@@ -129,6 +129,23 @@ void tell_engines(const ServeOptions& o, const Engines& engines, const GrammarCa
   for (size_t i = 0; i < engines.size(); ++i) load_prefixes(prefix_file(o, i), *engines[i]);
 }
 
+// Null: nothing is published.
+Result<std::shared_ptr<KvEventPublisher>> make_publisher(const ServeOptions& o, size_t engines, const std::string& name,
+                                                         Registry& registry) {
+  if (o.kv_events.endpoint.empty()) return std::shared_ptr<KvEventPublisher>();
+  return KvEventPublisher::create(o.kv_events, static_cast<int>(engines), name, registry);
+}
+
+void tell_prefixes(const ServeOptions& o, const Engines& engines, const std::shared_ptr<KvEventPublisher>& publisher,
+                   const Api& api) {
+  if (!publisher) return;
+  std::optional<std::vector<std::string>> open;
+  if (o.kv_events.token_ids) open = api.open_salts();
+  for (size_t i = 0; i < engines.size(); ++i)
+    engines[i]->tell_prefixes(KvEventPublisher::sink(publisher, static_cast<int>(i)), open);
+  tell(fmt::format("KV events, in blocks of {} tokens: {}", kChunkTokens, publisher->text()));
+}
+
 void tell_systemd(const ServeOptions& o, std::string_view state) {
   if (const Status s = notify(o.notify_socket, state); !s.ok()) log_warning(s.error().message);
 }
@@ -301,9 +318,13 @@ Status serve_model(const ServeOptions& o, const std::shared_ptr<const LoadedMode
   options.max_waiting = INT32_MAX;  // the service says how many may wait
   options.top_priority = o.limits.max_priority;
   QUIRE_TRY(SamplingParams sampling, default_sampling(o, *loaded).context("--generation-config"));
-  QUIRE_TRY(Engines engines, create_engines(loaded, options, o.gpus.empty() ? std::vector{options.gpu} : o.gpus));
+  const std::vector<int> gpus = o.gpus.empty() ? std::vector{options.gpu} : o.gpus;
+  const std::string name = o.names.empty() ? convert::file_name_of(o.model) : o.names.front();
+  QUIRE_TRY(const std::shared_ptr<KvEventPublisher> publisher, make_publisher(o, gpus.size(), name, registry));
+  QUIRE_TRY(Engines engines, create_engines(loaded, options, gpus));
   const GrammarCacheOptions grammars = within_memory(o.grammars);
   tell_engines(o, engines, grammars);
+  tell_prefixes(o, engines, publisher, api);
   const Capacity capacity = capacity_of(engines);
   ModelContext::Options m{.names = o.names,
                           .path = o.model,
@@ -318,7 +339,7 @@ Status serve_model(const ServeOptions& o, const std::shared_ptr<const LoadedMode
                           .grammars = grammars,
                           .tool_format = find_tool_format(o.tool_call_parser)};
   m.limits.sampling = std::move(sampling);
-  if (m.names.empty()) m.names.push_back(convert::file_name_of(o.model));
+  if (m.names.empty()) m.names.push_back(name);
   QUIRE_TRY(const std::shared_ptr<const ModelContext> context, ModelContext::create(loaded, std::move(m)));
   std::vector<std::unique_ptr<EngineService>> services;
   for (size_t i = 0; i < engines.size(); ++i) {

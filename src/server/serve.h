@@ -9,6 +9,7 @@
 #include "engine/engine.h"
 #include "server/engine_group.h"
 #include "server/http_server.h"
+#include "server/kv_event_publisher.h"
 #include "server/media/media_options.h"
 #include "server/protocol/generation_params.h"
 #include "server/request_pool.h"
@@ -62,6 +63,7 @@ struct ServeOptions {
   size_t max_queue = 256;
   std::string prefix_cache_file;        // keeps the prefix cache while the server is down; empty: none does
   int64_t prefix_cache_file_bytes = 0;  // that it has at most
+  KvEventOptions kv_events;
   bool split_reasoning = true;
   bool page = true;  // a chat at "/", for browsers
   std::chrono::milliseconds request_timeout{600'000};

@@ -5,6 +5,7 @@
 #include <deque>
 #include <random>
 
+#include "cache/kv_event_reader.h"
 #include "cache/prefix_rig.h"
 
 namespace quire {
@@ -178,6 +179,35 @@ TEST(PrefixWindows, WhatIsTakenIsKept) {
   { const auto hit = rig.begin(text); }
   rig.overwrite_free_windows();
   EXPECT_EQ(rig.find(text).usable, 192);
+}
+
+// Others are told of places that are kept, and that these are gone when their blocks are handed out.
+TEST(PrefixWindows, OthersAreToldOfWhatIsKept) {
+  WindowRig rig;
+  const auto reader = std::make_shared<KvEventReader>();
+  rig.cache.tell(reader, open_salts(kHash));
+  const Text text(tokens(300));
+  const auto known = [&] {
+    rig.cache.send_events();
+    rig.expect_books();
+    return reader->known(text.tokens);
+  };
+  { const auto done = rig.run(text); }
+  EXPECT_EQ(known(), 0) << "the next prompt may take its blocks";
+  rig.overwrite_free_windows();
+  { const auto done = rig.run(text, {128, 256}); }
+  EXPECT_EQ(known(), 256);
+  // Kept blocks are handed out one by one: never is more told of than is there.
+  BlockTable others;
+  ASSERT_TRUE(others.reserve(rig.windows[0], 0, int64_t{rig.windows[0].free_count()} * kBlockTokens));
+  int changes = 0;
+  for (int64_t last = 256; rig.windows[0].available() > 0;) {
+    ASSERT_TRUE(others.reserve(rig.windows[0], others.capacity(), others.capacity() + kBlockTokens));
+    ASSERT_EQ(known(), rig.find(text).usable);
+    changes += std::exchange(last, known()) != known();
+  }
+  EXPECT_EQ(known(), 0);
+  EXPECT_GE(changes, 1);
 }
 
 TEST(PrefixWindows, SharedOnesAreNeverWritten) {
