@@ -50,20 +50,25 @@ manifests() {
   local venv=${XDG_CACHE_HOME:-$HOME/.cache}/quire/manifests
   [ -x "$venv/bin/kubernetes-validate" ] ||
     { python3 -m venv "$venv" && "$venv/bin/pip" -q install kubernetes-validate; } >/dev/null 2>&1 || rm -rf "$venv"
-  if [ ! -x "$venv/bin/kubernetes-validate" ]; then
-    ok "kubernetes/quire.yaml: not checked, kubernetes-validate cannot be had here."
-  elif said=$("$venv/bin/kubernetes-validate" --strict packaging/kubernetes/quire.yaml 2>&1); then
-    ok "kubernetes/quire.yaml: as the schemas of ${said##*against version } want it."
-  else
-    not_ok "kubernetes/quire.yaml: $(grep ERROR <<<"$said" | head -n 1)"
-  fi
-  if ! command -v docker-compose >/dev/null; then
-    ok "compose.yaml: not checked, docker-compose is not here."
-  elif said=$(MODEL=ORG/NAME docker-compose -f packaging/compose.yaml config --quiet 2>&1); then
-    ok "compose.yaml: as Compose wants it."
-  else
-    not_ok "compose.yaml: $(head -n 1 <<<"$said")"
-  fi
+  local file said
+  for file in packaging/kubernetes/quire.yaml dist/kubernetes-replicas.yaml; do
+    if [ ! -x "$venv/bin/kubernetes-validate" ]; then
+      ok "$file: not checked, kubernetes-validate cannot be had here."
+    elif said=$("$venv/bin/kubernetes-validate" --strict "$file" 2>&1); then
+      ok "$file: as the schemas of ${said##*against version } want it."
+    else
+      not_ok "$file: $(grep ERROR <<<"$said" | head -n 1)"
+    fi
+  done
+  for file in packaging/compose.yaml dist/compose-replicas.yaml; do
+    if ! command -v docker-compose >/dev/null; then
+      ok "$file: not checked, docker-compose is not here."
+    elif said=$(MODEL=ORG/NAME docker-compose -f "$file" config --quiet 2>&1); then
+      ok "$file: as Compose wants it."
+    else
+      not_ok "$file: $(head -n 1 <<<"$said")"
+    fi
+  done
 }
 
 # One package on one system.
