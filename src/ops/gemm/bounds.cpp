@@ -4,7 +4,9 @@
 #include <cmath>
 #include <span>
 
+#include "core/float.h"
 #include "ops/conformance/conformance.h"
+#include "ops/gemm/e4m3_tokens.h"
 #include "quant/format_table.h"
 
 namespace quire::conformance {
@@ -29,6 +31,23 @@ double sum_eps(std::string_view kernel, int64_t cols) {
 
 namespace {
 
+// What a tensor core cuts off a sum of codes. It adds 32 products at a time to what it has of a block of 128 columns,
+// all aligned to the largest of these 33 terms, of which 13 binary places are kept.
+double cut_off(const float* w, const std::vector<Bounded>& tokens) {
+  double error = 0.0, sum = 0.0;
+  for (size_t c = 0; c < tokens.size(); c += 32) {
+    if (c % gemm::kE4m3TokenCols == 0) sum = 0.0;
+    double largest = std::abs(sum);
+    for (size_t i = c; i < c + 32; ++i) {
+      const double term = static_cast<double>(w[i]) * tokens[i].value;
+      sum += term;
+      largest = std::max(largest, std::abs(term) + std::abs(static_cast<double>(w[i])) * tokens[i].error);
+    }
+    error += 33 * 0x1p-13 * largest;
+  }
+  return error;
+}
+
 // The integer kernels round a token to 1/1016 of the largest of each 32; one below 2^-116 becomes zero.
 std::vector<Bounded> as_integers(std::vector<Bounded> x) {
   for (size_t first = 0; first < x.size(); first += 32) {
@@ -40,23 +59,57 @@ std::vector<Bounded> as_integers(std::vector<Bounded> x) {
   return x;
 }
 
+// What `v` becomes in E4M3 where `largest` is the largest magnitude of its 128 columns.
+double in_e4m3(double v, double largest) {
+  const float factor = gemm::kLargestE4m3 / static_cast<float>(largest);
+  const float code = to_float(to_e4m3(static_cast<float>(v) * factor));
+  return static_cast<double>(code) * largest / static_cast<double>(gemm::kLargestE4m3);
+}
+
+// Numbers that are known to a bound may become one code or its neighbour, but not far from one another.
+std::vector<Bounded> as_e4m3(std::vector<Bounded> x) {
+  for (size_t first = 0; first < x.size(); first += gemm::kE4m3TokenCols) {
+    const std::span<Bounded> group = std::span(x).subspan(first, gemm::kE4m3TokenCols);
+    double largest = static_cast<double>(gemm::kLeastE4m3Magnitude), error = 0.0;
+    for (const Bounded& v : group) {
+      largest = std::max(largest, std::abs(v.value));
+      error = std::max(error, v.error);
+    }
+    for (Bounded& v : group) {
+      const double code = in_e4m3(v.value, largest);
+      double far = 0.0, most = std::abs(code);
+      for (const double to : {v.value - v.error, v.value + v.error})
+        for (const double scale : {std::max(largest - error, largest / 2), largest + error}) {
+          const double other = in_e4m3(to, scale);
+          far = std::max(far, std::abs(other - code));
+          most = std::max(most, std::abs(other));
+        }
+      v = {code, far + most * (2 * error / largest + kEpsF32)};
+    }
+  }
+  return x;
+}
+
 }  // namespace
 
 std::vector<Bounded> bounded_product(const float* w, const Weight& like, int64_t expert,
-                                     const std::vector<Bounded>& tokens, std::string_view kernel) {
-  const std::vector<Bounded> x = takes_integers(kernel) ? as_integers(tokens) : tokens;
+                                     const std::vector<Bounded>& tokens, std::string_view kernel, bool e4m3) {
+  e4m3 = e4m3 && like.dtype == DType::kFP8;
+  const std::vector<Bounded> x = e4m3 ? as_e4m3(tokens) : takes_integers(kernel) ? as_integers(tokens) : tokens;
   const double scale = static_cast<double>(like.scale_of(expert));
-  const double eps = weight_eps(kernel, like.dtype) + sum_eps(kernel, like.cols);
+  // Codes are multiplied as they are.
+  const double eps = (e4m3 ? 0.0 : weight_eps(kernel, like.dtype)) + sum_eps(kernel, like.cols);
   std::vector<Bounded> y(static_cast<size_t>(like.rows));
   for (Bounded& out : y) {
     double sum = 0.0, magnitude = 0.0, carried = 0.0;
+    const double cut = e4m3 && kernel == kE4m3Kernel ? cut_off(w, x) : 0.0;
     for (const Bounded& in : x) {
       const double v = static_cast<double>(*w++);
       sum += v * in.value;
       magnitude += std::abs(v) * (std::abs(in.value) + in.error);
       carried += std::abs(v) * in.error;
     }
-    out = {scale * sum, std::abs(scale) * (eps * magnitude + carried)};
+    out = {scale * sum, std::abs(scale) * (eps * magnitude + carried + cut)};
   }
   return y;
 }

@@ -9,6 +9,12 @@
 
 namespace quire::conformance {
 
+// The one of a GPU whose tokens become E4M3.
+inline constexpr std::string_view kE4m3Kernel = "cuda_e4m3";
+// Whether it computes such calls: they have bits of their own, and other kernels take them as if they were none.
+inline bool takes_e4m3(std::string_view kernel) {
+  return kernel == kE4m3Kernel || kernel == "reference";
+}
 // Whether it is one of the integer cores, which read repacked weights too.
 bool takes_integers(std::string_view kernel);
 // The relative error of a weight in a kernel: one rounding to bf16 in the bf16 kernels unless the format
@@ -23,9 +29,10 @@ struct Bounded {
   double value = 0.0;
   double error = 0.0;
 };
-// scale * W x; `w` are the decoded values [rows, cols]. The integer kernel's rounding of the tokens counts.
+// scale * W x; `w` are the decoded values [rows, cols]. The integer kernel's rounding of the tokens counts. `e4m3`:
+// beside FP8 weights tokens count as what they become in E4M3 (gemm/e4m3_tokens.h).
 std::vector<Bounded> bounded_product(const float* w, const Weight& like, int64_t expert,
-                                     const std::vector<Bounded>& tokens, std::string_view kernel);
+                                     const std::vector<Bounded>& tokens, std::string_view kernel, bool e4m3 = false);
 // gated(gate, up), rounded to `type`.
 std::vector<Bounded> bounded_gated(GateActivation activation, const std::vector<Bounded>& gate,
                                    const std::vector<Bounded>& up, DType type);

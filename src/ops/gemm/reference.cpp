@@ -2,6 +2,8 @@
 
 #include <cmath>
 
+#include "ops/gemm/e4m3_tokens.h"
+
 namespace quire::gemm {
 
 double dot_f64(const float* a, const float* b, int64_t n) {
@@ -22,6 +24,16 @@ float* rows_f32(Workspace::Scope& scope, const Tensor& x) {
   for (int64_t r = 0; r < rows; ++r)
     for (int64_t c = 0; c < cols; ++c) out[r * cols + c] = load_float(x, r * x.stride[0] + c);
   return out;
+}
+
+TokensInE4m3::TokensInE4m3(bool wanted, const Weight& w, const float* const* rows, int64_t count) : rows_(rows) {
+  if (!wanted || w.dtype != DType::kFP8) return;
+  values_.resize(static_cast<size_t>(count * w.cols));
+  for (int64_t i = 0; i < count; ++i) {
+    float* const to = values_.data() + i * w.cols;
+    round_to_e4m3(rows[i], w.cols, to);
+    rounded_.push_back(to);
+  }
 }
 
 }  // namespace quire::gemm

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <vector>
 
 #include "ops/gemm/decode.h"
 
@@ -13,6 +14,18 @@ double dot_f64(const float* a, const float* b, int64_t n);
 
 // A float32 copy of the rows of x [T, K] (bf16 or f32), contiguous.
 float* rows_f32(Workspace::Scope& scope, const Tensor& x);
+
+// What weights `w` are multiplied with: `rows` of w.cols floats, which become E4M3 if that is wanted and w is FP8.
+class TokensInE4m3 {
+ public:
+  TokensInE4m3(bool wanted, const Weight& w, const float* const* rows, int64_t count);
+  const float* const* rows() const { return rounded_.empty() ? rows_ : rounded_.data(); }
+
+ private:
+  const float* const* rows_;
+  std::vector<float> values_;
+  std::vector<const float*> rounded_;
+};
 
 // Calls store(i, n, value) with value = scale * W[n] . rows[i] for all i < count and n < N; rows[i] has K
 // floats. Threads share the outputs n: store must not care who calls it.

@@ -1,6 +1,8 @@
 // The order of preference among the cores: the same in the tables of linear, swiglu_mlp and moe.
 #pragma once
 
+#include <algorithm>
+
 #include "ops/gemm/core.h"
 #include "ops/kernel_table.h"
 
@@ -61,13 +63,24 @@ inline constexpr auto kTable = joined(
         {"reference", fits_always<Args>, kReference},
     }));
 
-// Calls run(args) for the rows that are computed for latency and for the others, apart where there are both.
+// Whether the tokens of some call may become E4M3 beside one of these weights.
+inline bool takes_e4m3_tokens(std::initializer_list<const Weight*> weights) {
+  return std::any_of(weights.begin(), weights.end(), [](const Weight* w) { return w->dtype == DType::kFP8; });
+}
+
+// Calls run(args) for the rows that are computed for latency, for those whose tokens become E4M3 and for the others,
+// apart where there are several kinds.
 template <class Args, class Run>
 void split_rows(const Args& a, int64_t tokens, Run&& run) {
-  QUIRE_CHECK(a.latency_rows >= 0 && a.latency_rows <= tokens, "{} rows for latency of {}", a.latency_rows, tokens);
-  if (a.latency_rows == 0 || a.latency_rows == tokens) return run(a);
-  run(a.rows(0, a.latency_rows));
-  run(a.rows(a.latency_rows, tokens - a.latency_rows));
+  QUIRE_CHECK(a.latency_rows >= 0 && a.e4m3_rows >= 0 && a.latency_rows + a.e4m3_rows <= tokens,
+              "{} rows for latency and {} in E4M3 of {}", a.latency_rows, a.e4m3_rows, tokens);
+  int64_t begin = 0;
+  for (const int64_t end : {a.latency_rows, tokens - a.e4m3_rows, tokens}) {
+    if (end == begin) continue;
+    if (begin == 0 && end == tokens) return run(a);
+    run(a.rows(begin, end - begin));
+    begin = end;
+  }
 }
 
 }  // namespace quire::gemm

@@ -16,7 +16,11 @@ bool fits_bf16(const LinearArgs& a, bool (*passes)(DType)) {
                      [&](const LinearPart& p) { return gemm::fits_bf16(a.x.dtype, {&p.w}, passes); });
 }
 
-constexpr auto kKernels = joined(cuda_rows(gemm::kFamilies<LinearArgs, linear_cuda::Entry>),
+constexpr auto kKernels = joined(cuda_rows<LinearArgs>({
+                                     {"cuda_e4m3", linear_cuda::fits_e4m3, linear_cuda::launch_e4m3, GpuLevel::kWgmma,
+                                      nullptr, "FP8 weights, tokens that become E4M3, compute capability 9.0"},
+                                 }),
+                                 cuda_rows(gemm::kFamilies<LinearArgs, linear_cuda::Entry>),
                                  gemm::kTable<LinearArgs, linear_detail::run, linear_detail::reference, fits_bf16>);
 
 void check(const LinearArgs& a) {
@@ -42,7 +46,7 @@ Traffic traffic_of(const LinearArgs& a) {
 std::string describe_args(const LinearArgs& a) {
   std::string text = fmt::format("x {}", describe(a.x));
   for (const LinearPart& p : a.parts) text += fmt::format(", w {}", describe(p.w));
-  return text;
+  return a.for_e4m3() ? text + ", tokens in e4m3" : text;
 }
 
 // What the parts of one launch have in common. A GPU's products are of one format. CPUs without AVX-512 have kernels
@@ -50,6 +54,13 @@ std::string describe_args(const LinearArgs& a) {
 int kind_of(const Machine& m, const LinearPart& p) {
   if (m.device == Device::kCuda) return static_cast<int>(gemm::tile_format(p.w.dtype));
   return m.device == Device::kCpu && !m.cpu.avx512_bf16 && gemm::has_integers(p.w.dtype) ? 0 : 1;
+}
+
+// Rows of several kinds go apart, as far as the weights are of a type that takes notice.
+void dispatch_rows(const OpContext& ctx, LinearArgs a) {
+  if (std::none_of(a.parts.begin(), a.parts.end(), [](const LinearPart& p) { return gemm::takes_e4m3_tokens({&p.w}); }))
+    a.e4m3_rows = 0;
+  gemm::split_rows(a, a.x.dim(0), [&](const LinearArgs& part) { dispatch(kLinearOp, ctx, part); });
 }
 
 // Parts of a call that are of different kinds go apart, each with its own kernel. Their results do not depend on each
@@ -68,10 +79,10 @@ void dispatch_parts(const OpContext& ctx, const LinearArgs& a) {
       of_kind[count++] = a.parts[i];
       done |= 1u << i;
     }
-    if (count == all.size()) return dispatch(kLinearOp, ctx, a);
+    if (count == all.size()) return dispatch_rows(ctx, a);
     LinearArgs part = a;
     part.parts = std::span<const LinearPart>(of_kind.data(), count);
-    dispatch(kLinearOp, ctx, part);
+    dispatch_rows(ctx, part);
   }
 }
 
@@ -87,7 +98,7 @@ void linear(const OpContext& ctx, const LinearArgs& a) {
     for (const LinearPart& p : a.parts) weights.push_back(&p.w);
     ctx.observer->inputs(ctx, weights, 0, a.x);
   }
-  gemm::split_rows(a, a.x.dim(0), [&](const LinearArgs& part) { dispatch_parts(ctx, part); });
+  dispatch_parts(ctx, a);
 }
 
 LinearArgs LinearArgs::rows(int64_t begin, int64_t count) const {
@@ -95,6 +106,7 @@ LinearArgs LinearArgs::rows(int64_t begin, int64_t count) const {
   a.x = x.rows(begin, count);
   for (LinearPart& p : a.parts) p.y = p.y.rows(begin, count);
   a.latency_rows = std::clamp<int64_t>(latency_rows - begin, 0, count);
+  a.e4m3_rows = std::clamp<int64_t>(begin + count - (x.dim(0) - e4m3_rows), 0, count);
   return a;
 }
 

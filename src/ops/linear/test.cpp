@@ -24,13 +24,14 @@ struct LinearCase {
   DType y = DType::kF32;
   bool bias = false;
   bool add = false;
-  int64_t gap = 0;  // between the rows of x and of y
+  int64_t gap = 0;    // between the rows of x and of y
+  bool e4m3 = false;  // tokens become E4M3
 
   std::string name() const {
     std::string s;
     for (DType t : types) s += fmt::format("{}{}", s.empty() ? "" : "+", dtype_name(t));
-    return fmt::format("{} T={} N={} K={} x={} y={}{}{}{}", s, tokens, rows, cols, dtype_name(x), dtype_name(y),
-                       bias ? " bias" : "", add ? " add" : "", gap > 0 ? " strided" : "");
+    return fmt::format("{} T={} N={} K={} x={} y={}{}{}{}{}", s, tokens, rows, cols, dtype_name(x), dtype_name(y),
+                       bias ? " bias" : "", add ? " add" : "", gap > 0 ? " strided" : "", e4m3 ? " e4m3" : "");
   }
 };
 
@@ -88,7 +89,8 @@ void linear_case(Suite& s, const LinearCase& c) {
       parts.push_back({w, c.bias ? biases[i].tensor() : Tensor{}, out.tensor().cols(at, w.rows), c.add});
       at += w.rows;
     }
-    return {in.tensor().cols(0, c.cols), std::span<const LinearPart>(parts), in.tensor().dim(0)};
+    const int64_t count = in.tensor().dim(0);
+    return {in.tensor().cols(0, c.cols), std::span<const LinearPart>(parts), c.e4m3 ? 0 : count, c.e4m3 ? count : 0};
   };
   const auto run = [&](const Tested<LinearArgs>& k, const OpContext& ctx, const Buffer& in, const Buffer& out) {
     k.launch(ctx, arguments(in, out));
@@ -96,6 +98,7 @@ void linear_case(Suite& s, const LinearCase& c) {
 
   const std::vector<float> x32 = x.values(), y32 = y.values();
   for (const auto& k : s.kernels(kLinearOp.kernels, kOnGpu)) {
+    if (c.e4m3 && !takes_e4m3(k.name)) continue;
     if (!s.wants(k.name, name) || !k.fits(s.machine(), arguments(x, y))) continue;
     std::vector<double> want, bound;
     for (int64_t t = 0; t < c.tokens; ++t)
@@ -103,7 +106,7 @@ void linear_case(Suite& s, const LinearCase& c) {
         const Weight& w = weights[i].weight;
         const std::vector<float> decoded = decode_all(w), bias = biases[i].values();
         const auto sums =
-            bounded_product(decoded.data(), w, 0, exact(x32.data() + t * (c.cols + c.gap), c.cols), k.name);
+            bounded_product(decoded.data(), w, 0, exact(x32.data() + t * (c.cols + c.gap), c.cols), k.name, c.e4m3);
         for (const Bounded& v : sums) {
           const size_t n = want.size() % static_cast<size_t>(width - c.gap) - at;
           const double b = c.bias ? static_cast<double>(bias[n]) : 0.0;
@@ -178,6 +181,71 @@ std::vector<LinearCase> linear_cases() {
   cases.push_back({{DType::kF16}, 7, 40, 19, DType::kF32, DType::kBF16, true});
   cases.push_back({{DType::kNVFP4}, 19, 128, 33, DType::kF32, DType::kF32, true, true, 5});
   return cases;
+}
+
+// Tokens in E4M3. Some 300 rows of weights at most are tiles of 64 tokens; what is wider has other tiles, and its rows
+// alone have these.
+std::vector<LinearCase> e4m3_cases(bool wide) {
+  std::vector<LinearCase> cases;
+  int turn = 0;
+  const auto add = [&](int64_t t, int64_t n, int64_t k) {
+    LinearCase c{{DType::kFP8},        t, k, n, DType::kBF16, DType::kF32, turn % 2 == 1, turn % 3 == 2,
+                 turn % 5 == 3 ? 8 : 0};
+    c.y = !c.add && turn % 4 == 0 ? DType::kBF16 : DType::kF32;
+    c.e4m3 = true;
+    ++turn;
+    cases.push_back(c);
+  };
+  for (const int64_t t : {0, 1, 2, 7, 8, 9, 31, 63, 64, 65, 130, 257}) add(t, 33, 256);
+  for (const int64_t n : {1, 15, 16, 17, 100, 127, 128, 129, 300}) add(18, n, 128);
+  for (const int64_t k : {128, 256, 384, 640, 1280}) add(70, 140, k);
+  LinearCase several{{DType::kFP8, DType::kFP8, DType::kFP8}, 75, 256, 130};
+  several.e4m3 = true;
+  cases.push_back(several);
+  if (wide)
+    for (const int64_t t : {1000, 2000}) add(t, 1300, 256);
+  return cases;
+}
+
+// Tokens of all sizes beside each other, some of them no numbers: a NaN or an infinity spoils its own row.
+void e4m3_tokens_case(Suite& s) {
+  const std::string name = "fp8 by extreme tokens in e4m3";
+  if (!s.wants_case(name)) return;
+  Rng rng = s.rng_for_case(name);
+  constexpr int64_t kTokens = 80, kRows = 40, kCols = 384;
+  const RandomWeight w = random_weight(rng, DType::kFP8, kRows, kCols);
+  const std::vector<float> decoded = decode_all(w.weight);
+  constexpr float kSizes[] = {0.0f, 0x1p-130f, 0x1p-101f, 0x1p-98f, 1.0f, 0x1p90f, NAN, INFINITY};
+  Buffer x(DType::kBF16, {kTokens, kCols}), y(DType::kF32, {kTokens, kRows});
+  int64_t at = 0;
+  x.fill([&] {
+    const int64_t row = at / kCols, col = at++ % kCols;
+    const float size = kSizes[row % 8], own = rng.normal();
+    if (std::isfinite(size)) return own * (row % 3 == 0 && col >= kCols - 128 ? 1.0f : size);
+    return col == row * 5 % kCols ? size : own;
+  });
+  const std::vector<float> x32 = x.values();
+  for (const auto& k : s.kernels(kLinearOp.kernels, kOnGpu)) {
+    const LinearArgs args{x, {LinearPart{w.weight, {}, y, false}}, 0, kTokens};
+    if (!takes_e4m3(k.name) || !s.wants(k.name, name) || !k.fits(s.machine(), args)) continue;
+    std::vector<double> want, bound;
+    for (int64_t t = 0; t < kTokens; ++t) {
+      const auto row = exact(x32.data() + t * kCols, kCols);
+      for (const Bounded& v : bounded_product(decoded.data(), w.weight, 0, row, k.name, true)) {
+        want.push_back(v.value);
+        bound.push_back(v.error + kEpsF32 * std::abs(v.value) + 1e-30);
+      }
+    }
+    y.fill_nan();
+    k.launch(s.context(Device::kCpu), args);
+    std::vector<float> got = y.values();
+    for (size_t i = 0; i < got.size(); ++i) {
+      if (!std::isnan(want[i])) continue;
+      got[i] = std::isnan(got[i]) ? 0.0f : NAN;
+      want[i] = bound[i] = 0.0;
+    }
+    s.expect_close(k.name, name, worst_excess(got, want, bound));
+  }
 }
 
 // Where the halves of a block lie that scale it.
@@ -298,6 +366,8 @@ void hostile_case(Suite& s, DType type) {
 
 void linear_conformance(Suite& s) {
   for (const LinearCase& c : linear_cases()) linear_case(s, c);
+  for (const LinearCase& c : e4m3_cases(s.options().gpu != nullptr)) linear_case(s, c);
+  e4m3_tokens_case(s);
   for (const DType type : weight_types())
     if (dtype_info(type).block_elems > 1) decoding_case(s, type), hostile_case(s, type);
 }

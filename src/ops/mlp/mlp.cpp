@@ -17,6 +17,7 @@ bool fits_bf16(const MlpArgs& a, bool (*passes)(DType)) {
 // On a GPU each product goes to the family that is expected to be its fastest, or both to one that is asked for.
 constexpr auto kKernels = joined(  //
     cuda_rows<MlpArgs>({
+        {"cuda_e4m3", mlp_cuda::fits_e4m3, mlp_cuda::launch_e4m3, GpuLevel::kWgmma, nullptr, mlp_cuda::kE4m3Takes},
         {"cuda", mlp_cuda::fits_any, mlp_cuda::launch_any, GpuLevel::kMma, nullptr, mlp_cuda::kTakes},
     }),
     cuda_rows(gemm::kFamilies<MlpArgs, mlp_cuda::Entry>),
@@ -45,8 +46,8 @@ Traffic traffic_of(const MlpArgs& a) {
 }
 
 std::string describe_args(const MlpArgs& a) {
-  return fmt::format("h {}, gate {}, up {}, down {}{}", describe(a.h), describe(a.gate), describe(a.up),
-                     describe(a.down), activation_note(a.activation));
+  return fmt::format("h {}, gate {}, up {}, down {}{}{}", describe(a.h), describe(a.gate), describe(a.up),
+                     describe(a.down), activation_note(a.activation), a.for_e4m3() ? ", tokens in e4m3" : "");
 }
 
 }  // namespace
@@ -65,7 +66,9 @@ void swiglu_mlp(const OpContext& ctx, const MlpArgs& a) {
                  .up_bias = a.up_bias,
                  .activation = a.activation},
                 a.h);
-  gemm::split_rows(a, a.h.dim(0), [&](const MlpArgs& part) { dispatch(kMlpOp, ctx, part); });
+  MlpArgs all = a;
+  if (!gemm::takes_e4m3_tokens({&a.gate, &a.up, &a.down})) all.e4m3_rows = 0;
+  gemm::split_rows(all, a.h.dim(0), [&](const MlpArgs& part) { dispatch(kMlpOp, ctx, part); });
 }
 
 MlpArgs MlpArgs::rows(int64_t begin, int64_t count) const {
@@ -73,6 +76,7 @@ MlpArgs MlpArgs::rows(int64_t begin, int64_t count) const {
   a.h = h.rows(begin, count);
   a.x = x.rows(begin, count);
   a.latency_rows = std::clamp<int64_t>(latency_rows - begin, 0, count);
+  a.e4m3_rows = std::clamp<int64_t>(begin + count - (h.dim(0) - e4m3_rows), 0, count);
   return a;
 }
 

@@ -102,6 +102,7 @@ bool fits_integers(const MoeArgs& a) {
 
 constexpr auto kKernels = joined(  //
     cuda_rows<MoeArgs>({
+        {"cuda_e4m3", moe_cuda::fits_e4m3, moe_cuda::launch_e4m3, GpuLevel::kWgmma, nullptr, moe_cuda::kE4m3Takes},
         {"cuda_few", moe_cuda::fits_few, moe_cuda::launch_few, GpuLevel::kMma, nullptr, moe_cuda::kFewTakes},
         {"cuda_tiles", moe_cuda::fits_routed, moe_cuda::launch_tiles, GpuLevel::kMma, moe_cuda::prefers_tiles,
          moe_cuda::kRoutedTakes},
@@ -178,11 +179,11 @@ Traffic traffic_of(const MoeArgs& a) {
 }
 
 std::string describe_args(const MoeArgs& a) {
-  return fmt::format("h {}, top {} of {} experts{}{}{}{}, router {}, gate {}, up {}, down {}, shared {}", describe(a.h),
-                     a.top_k, a.router.rows, a.choice.plain() ? "" : " by sigmoids, biases or groups",
+  return fmt::format("h {}, top {} of {} experts{}{}{}{}, router {}, gate {}, up {}, down {}, shared {}{}",
+                     describe(a.h), a.top_k, a.router.rows, a.choice.plain() ? "" : " by sigmoids, biases or groups",
                      a.gate_bias.empty() ? "" : " with biases", a.router_h.empty() ? "" : " by rows of their own",
                      activation_note(a.activation), describe(a.router), describe(a.gate), describe(a.up),
-                     describe(a.down), describe(a.shared_gate));
+                     describe(a.down), describe(a.shared_gate), a.for_e4m3() ? ", tokens in e4m3" : "");
 }
 
 }  // namespace
@@ -193,10 +194,12 @@ void moe(const OpContext& ctx, const MoeArgs& a) {
   check(a);
   const int64_t tokens = a.h.dim(0);
   if (tokens == 0) return;
-  const auto run = [&](const MoeArgs& part) { dispatch(kMoeOp, ctx, part); };
-  if (ctx.observer == nullptr) return gemm::split_rows(a, tokens, run);
-  Workspace::Scope scope(ctx.workspace);
   MoeArgs seen = a;
+  if (!gemm::takes_e4m3_tokens({&a.gate, &a.up, &a.down, &a.shared_gate, &a.shared_up, &a.shared_down}))
+    seen.e4m3_rows = 0;
+  const auto run = [&](const MoeArgs& part) { dispatch(kMoeOp, ctx, part); };
+  if (ctx.observer == nullptr) return gemm::split_rows(seen, tokens, run);
+  Workspace::Scope scope(ctx.workspace);
   if (seen.chosen.empty()) seen.chosen = make_tensor(scope.take<int32_t>(tokens * a.top_k), {tokens, int64_t{a.top_k}});
   gemm::split_rows(seen, tokens, run);
   moe_detail::observe(ctx, seen);
@@ -209,6 +212,7 @@ MoeArgs MoeArgs::rows(int64_t begin, int64_t count) const {
   a.x = x.rows(begin, count);
   if (!chosen.empty()) a.chosen = chosen.rows(begin, count);
   a.latency_rows = std::clamp<int64_t>(latency_rows - begin, 0, count);
+  a.e4m3_rows = std::clamp<int64_t>(begin + count - (h.dim(0) - e4m3_rows), 0, count);
   return a;
 }
 

@@ -14,6 +14,7 @@ struct ExpertMlp {
   const Weight &gate, &up, &down;
   Tensor gate_bias = {}, up_bias = {}, down_bias = {};  // [E, n], or empty
   GateActivation activation = GateActivation::kSilu;
+  bool e4m3 = false;  // tokens become E4M3 beside FP8 weights
 };
 
 double bias_of(const Tensor& bias, int64_t expert, int64_t n) {
@@ -26,18 +27,20 @@ void expert_mlp(const OpContext& ctx, const ExpertMlp& m, int64_t expert, DType 
   const int64_t count = static_cast<int64_t>(rows.size()), inner = m.gate.rows, width = m.down.rows;
   std::vector<double> g(static_cast<size_t>(count * inner));
   std::vector<float> mid(g.size());
-  gemm::reference_gemm(ctx, m.gate, expert, rows.data(), count, [&](int64_t i, int64_t n, double v) {
+  const gemm::TokensInE4m3 of_gate(m.e4m3, m.gate, rows.data(), count), of_up(m.e4m3, m.up, rows.data(), count);
+  gemm::reference_gemm(ctx, m.gate, expert, of_gate.rows(), count, [&](int64_t i, int64_t n, double v) {
     g[static_cast<size_t>(i * inner + n)] = v + bias_of(m.gate_bias, expert, n);
   });
-  gemm::reference_gemm(ctx, m.up, expert, rows.data(), count, [&](int64_t i, int64_t n, double v) {
+  gemm::reference_gemm(ctx, m.up, expert, of_up.rows(), count, [&](int64_t i, int64_t n, double v) {
     const size_t at = static_cast<size_t>(i * inner + n);
     const float value = static_cast<float>(gated(m.activation, g[at], v + bias_of(m.up_bias, expert, n)));
     mid[at] = rounding == DType::kBF16 ? to_float(to_bf16(value)) : value;
   });
   std::vector<const float*> mids(rows.size());
   for (size_t i = 0; i < rows.size(); ++i) mids[i] = mid.data() + static_cast<int64_t>(i) * inner;
+  const gemm::TokensInE4m3 of_down(m.e4m3, m.down, mids.data(), count);
   out.assign(static_cast<size_t>(count * width), 0.0);
-  gemm::reference_gemm(ctx, m.down, expert, mids.data(), count, [&](int64_t i, int64_t n, double v) {
+  gemm::reference_gemm(ctx, m.down, expert, of_down.rows(), count, [&](int64_t i, int64_t n, double v) {
     out[static_cast<size_t>(i * width + n)] = v + bias_of(m.down_bias, expert, n);
   });
 }
@@ -141,14 +144,16 @@ void reference(const OpContext& ctx, const MoeArgs& a) {
         }
     if (in.empty()) continue;
     std::vector<double> out;
-    expert_mlp(ctx, {a.gate, a.up, a.down, a.gate_bias, a.up_bias, a.down_bias, a.activation}, e, a.h.dtype, in, out);
+    expert_mlp(ctx, {a.gate, a.up, a.down, a.gate_bias, a.up_bias, a.down_bias, a.activation, a.for_e4m3()}, e,
+               a.h.dtype, in, out);
     for (size_t i = 0; i < slot.size(); ++i)
       std::copy_n(out.begin() + static_cast<int64_t>(i) * width, width,
                   ranked.begin() + static_cast<int64_t>(slot[i]) * width);
   }
   std::vector<double> shared;
   if (!a.shared_gate.empty())
-    expert_mlp(ctx, {a.shared_gate, a.shared_up, a.shared_down, {}, {}, {}, a.activation}, 0, a.h.dtype, rows, shared);
+    expert_mlp(ctx, {a.shared_gate, a.shared_up, a.shared_down, {}, {}, {}, a.activation, a.for_e4m3()}, 0, a.h.dtype,
+               rows, shared);
 
   for (int64_t t = 0; t < tokens; ++t) {
     double gate = 1.0;

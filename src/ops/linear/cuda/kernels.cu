@@ -1,10 +1,12 @@
 #include "ops/linear/cuda/kernels.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "ops/cuda/arguments.h"
 #include "ops/cuda/context.h"
 #include "ops/cuda/weights.h"
+#include "ops/gemm/cuda/e4m3.h"
 #include "ops/gemm/cuda/gemm.h"
 
 namespace quire::linear_cuda {
@@ -47,13 +49,16 @@ cuda::WeightOrder::Read parts_read(const LinearArgs& a) {
   return read;
 }
 
+bool is_product(const LinearArgs& a) {
+  if (a.x.dtype != DType::kBF16 || a.parts.size() == 0) return false;
+  return std::all_of(a.parts.begin(), a.parts.end(),
+                     [](const LinearPart& p) { return cuda::is_activation(p.y) && p.w.experts == 1; });
+}
+
 }  // namespace
 
 bool fits(const Machine& m, const LinearArgs& a, gemm::Path path) {
-  if (a.x.dtype != DType::kBF16 || a.parts.size() == 0) return false;
-  for (const LinearPart& p : a.parts)
-    if (!cuda::is_activation(p.y) || p.w.experts != 1) return false;
-  return gemm::takes(product_of(a, path), m.gpu);
+  return is_product(a) && gemm::takes(product_of(a, path), m.gpu);
 }
 
 bool prefers(const Machine& m, const LinearArgs& a, gemm::Path path) {
@@ -67,6 +72,19 @@ void launch(const OpContext& ctx, const LinearArgs& a, gemm::Path path) {
   Workspace::Scope scope(ctx.workspace);
   product.sums = scope.take<float>(gemm::sliced_floats(product, ctx.machine.gpu));
   if (!c.dry) c.keep(launch_gemm(c.stream, product).context("linear"));
+}
+
+bool fits_e4m3(const Machine& m, const LinearArgs& a) {
+  return a.for_e4m3() && is_product(a) && gemm::takes_e4m3(product_of(a, gemm::Path::kAuto), m.gpu);
+}
+
+void launch_e4m3(const OpContext& ctx, const LinearArgs& a) {
+  cuda::Context& c = cuda::context_of(ctx);
+  const gemm::Product product = product_of(a, gemm::Path::kAuto);
+  c.weights.read(parts_read(a), c.dry);
+  Workspace::Scope scope(ctx.workspace);
+  std::byte* const room = scope.take<std::byte>(gemm::e4m3_bytes(product));
+  if (!c.dry) c.keep(gemm::launch_e4m3(c.stream, product, room).context("linear"));
 }
 
 }  // namespace quire::linear_cuda

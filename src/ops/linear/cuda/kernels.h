@@ -12,6 +12,10 @@ bool fits(const Machine& m, const LinearArgs& a, gemm::Path path);
 bool prefers(const Machine& m, const LinearArgs& a, gemm::Path path);
 void launch(const OpContext& ctx, const LinearArgs& a, gemm::Path path);
 
+// FP8 weights and tokens that become E4M3 (ops/gemm/cuda/e4m3.h).
+bool fits_e4m3(const Machine& m, const LinearArgs& a);
+void launch_e4m3(const OpContext& ctx, const LinearArgs& a);
+
 template <gemm::Path kPath>
 struct Entry {
   static bool fits(const Machine& m, const LinearArgs& a) { return linear_cuda::fits(m, a, kPath); }

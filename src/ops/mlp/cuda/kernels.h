@@ -11,6 +11,10 @@ namespace quire::mlp_cuda {
 bool fits(const Machine& m, const MlpArgs& a, gemm::Path path);
 void launch(const OpContext& ctx, const MlpArgs& a, gemm::Path path);
 
+// Both products, or the one whose weights are FP8, of tokens that become E4M3 (ops/gemm/cuda/e4m3.h).
+bool fits_e4m3(const Machine& m, const MlpArgs& a);
+void launch_e4m3(const OpContext& ctx, const MlpArgs& a);
+
 inline bool fits_any(const Machine& m, const MlpArgs& a) {
   return fits(m, a, gemm::Path::kAuto);
 }
@@ -28,5 +32,9 @@ struct Entry {
 };
 
 inline constexpr std::string_view kTakes = "bf16, gate and up of one type, widths that are multiples of 8";
+
+inline constexpr std::string_view kE4m3Takes =
+    "FP8 weights, tokens that become E4M3, gate and up of one type, widths that are multiples of 8, compute capability "
+    "9.0";
 
 }  // namespace quire::mlp_cuda

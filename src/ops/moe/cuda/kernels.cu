@@ -14,6 +14,7 @@
 #include "ops/cuda/arguments.h"
 #include "ops/cuda/context.h"
 #include "ops/cuda/weights.h"
+#include "ops/gemm/cuda/e4m3.h"
 #include "ops/gemm/cuda/gemm.h"
 #include "ops/moe/cuda/few.h"
 #include "ops/moe/cuda/routing.h"
@@ -40,6 +41,11 @@ struct Call {
   int32_t rows, experts;
   int32_t results;  // of a token: top_k, and one of the shared expert if there is any
   int32_t sorted;   // rows sorted by expert
+  // Whose tokens become E4M3.
+  struct InE4m3 {
+    bool up = false, down = false, shared_up = false, shared_down = false;
+    bool any() const { return up || down || shared_up || shared_down; }
+  } e4m3;
 
   explicit Call(const MoeArgs& a)
       : args(a),
@@ -70,6 +76,7 @@ struct Scratch {
   uint16_t* choice;
   int32_t *offsets, *tokens, *slots, *positions;
   __nv_bfloat16 *mid, *shared_mid, *results_of_experts;
+  std::byte* rounded;  // tokens in E4M3
   int64_t bytes = 0;
 
   Scratch(const Call& c, std::byte* base) {
@@ -89,7 +96,10 @@ struct Scratch {
     take(mid, int64_t{c.sorted} * c.gate_up.rows);
     take(shared_mid, c.shared_apart() ? rows * c.shared_gate_up.rows : 0);
     take(results_of_experts, rows * c.results * c.down.rows);
+    take(rounded, rounded_bytes(c, *this));
   }
+
+  static int64_t rounded_bytes(const Call& c, const Scratch& s);
 };
 
 // Of all tokens, by rows of h or of what the router reads.
@@ -185,10 +195,55 @@ gemm::Product down_product(const Call& c, const Scratch& s) {
   return p;
 }
 
+gemm::Product shared_up_product(const Call& c, const Scratch& s) {
+  gemm::Product up = product_of_tokens(c, c.args.h);
+  up.problem.activation = c.args.activation;
+  up.add(c.shared_gate_up, {.scale = c.args.shared_gate.scale,
+                            .scale2 = c.args.shared_up.scale,
+                            .y = s.shared_mid,
+                            .y_stride = c.shared_gate_up.rows});
+  return up;
+}
+gemm::Product shared_down_product(const Call& c, const Scratch& s) {
+  gemm::Product down(s.shared_mid, c.shared_gate_up.rows, c.rows);
+  down.add(c.shared_down, {.scale = c.args.shared_down.scale,
+                           .y = s.results_of_experts + int64_t{c.args.top_k} * c.down.rows,
+                           .y_stride = int64_t{c.results} * c.down.rows});
+  return down;
+}
+
+int64_t Scratch::rounded_bytes(const Call& c, const Scratch& s) {
+  int64_t most = 0;
+  const auto note = [&](bool e4m3, const gemm::Product& p) { most = std::max(most, e4m3 ? gemm::e4m3_bytes(p) : 0); };
+  note(c.e4m3.up, gate_up_product(c, s));
+  note(c.e4m3.down, down_product(c, s));
+  if (c.shared_apart()) {
+    note(c.e4m3.shared_up, shared_up_product(c, s));
+    note(c.e4m3.shared_down, shared_down_product(c, s));
+  }
+  return most;
+}
+
+// The call with tokens in E4M3 wherever weights are FP8.
+Call call_in_e4m3(const MoeArgs& a, const cuda::DeviceLimits& gpu) {
+  Call c(a);
+  const Scratch s(c, reinterpret_cast<std::byte*>(uintptr_t{256}));  // some address: nothing is read
+  c.e4m3 = {.up = takes_e4m3(gate_up_product(c, s), gpu), .down = takes_e4m3(down_product(c, s), gpu)};
+  if (c.shared_apart()) {
+    c.e4m3.shared_up = takes_e4m3(shared_up_product(c, s), gpu);
+    c.e4m3.shared_down = takes_e4m3(shared_down_product(c, s), gpu);
+  }
+  return c;
+}
+
+Status launch_one(cudaStream_t stream, const gemm::Product& p, bool e4m3, const Scratch& s) {
+  return e4m3 ? gemm::launch_e4m3(stream, p, s.rounded) : launch_gemm(stream, p);
+}
+
 Status launch_experts(cudaStream_t stream, const Call& c, const Scratch& s, gemm::Path path) {
   gemm::Product up = gate_up_product(c, s), down = down_product(c, s);
   up.path = down.path = path;
-  if (path == gemm::Path::kTile) {
+  if (path == gemm::Path::kTile && !c.e4m3.up) {
     // Where the results will be: nobody needs the rows then.
     QUIRE_CHECKED(launch_scatter(stream, {.h = up.problem.x,
                                           .h_stride = up.problem.x_stride,
@@ -202,24 +257,14 @@ Status launch_experts(cudaStream_t stream, const Call& c, const Scratch& s, gemm
     up.problem.x_stride = c.gate_up.cols;
     up.problem.x_rows = nullptr;
   }
-  QUIRE_CHECKED(launch_gemm(stream, up).context("moe: gate and up"));
-  return launch_gemm(stream, down).context("moe: down");
+  QUIRE_CHECKED(launch_one(stream, up, c.e4m3.up, s).context("moe: gate and up"));
+  return launch_one(stream, down, c.e4m3.down, s).context("moe: down");
 }
 
-// A shared expert that could not be stacked: its results lie behind the experts' of each token.
+// Of a shared expert that could not be stacked: its results lie behind the experts' of each token.
 Status launch_shared(cudaStream_t stream, const Call& c, const Scratch& s) {
-  gemm::Product up = product_of_tokens(c, c.args.h);
-  up.problem.activation = c.args.activation;
-  up.add(c.shared_gate_up, {.scale = c.args.shared_gate.scale,
-                            .scale2 = c.args.shared_up.scale,
-                            .y = s.shared_mid,
-                            .y_stride = c.shared_gate_up.rows});
-  QUIRE_CHECKED(launch_gemm(stream, up).context("moe: shared gate and up"));
-  gemm::Product down(s.shared_mid, c.shared_gate_up.rows, c.rows);
-  down.add(c.shared_down, {.scale = c.args.shared_down.scale,
-                           .y = s.results_of_experts + int64_t{c.args.top_k} * c.down.rows,
-                           .y_stride = int64_t{c.results} * c.down.rows});
-  return launch_gemm(stream, down).context("moe: shared down");
+  QUIRE_CHECKED(launch_one(stream, shared_up_product(c, s), c.e4m3.shared_up, s).context("moe: shared gate and up"));
+  return launch_one(stream, shared_down_product(c, s), c.e4m3.shared_down, s).context("moe: shared down");
 }
 
 Status launch_combine(cudaStream_t stream, const Call& c, const Scratch& s) {
@@ -235,9 +280,8 @@ Status launch_combine(cudaStream_t stream, const Call& c, const Scratch& s) {
 
 // Runs what comes after the router's product: after(call, scratch).
 template <class After>
-void launch(const OpContext& ctx, const MoeArgs& a, After&& after) {
+void launch(const OpContext& ctx, const Call& c, After&& after) {
   cuda::Context& context = cuda::context_of(ctx);
-  const Call c(a);
   context.weights.read({cuda::range_of(c.router), {}}, context.dry);
   Workspace::Scope scope(ctx.workspace);
   std::byte* const base = scope.take<std::byte>(Scratch(c, nullptr).bytes);
@@ -247,10 +291,11 @@ void launch(const OpContext& ctx, const MoeArgs& a, After&& after) {
   context.keep(routed.ok() ? after(c, s) : routed);
 }
 
-void launch_routed(const OpContext& ctx, const MoeArgs& a, gemm::Path path) {
-  launch(ctx, a, [&](const Call& c, const Scratch& s) -> Status {
+void launch_routed(const OpContext& ctx, const Call& call, gemm::Path path) {
+  launch(ctx, call, [&](const Call& c, const Scratch& s) -> Status {
     cudaStream_t stream = cuda::context_of(ctx).stream;
-    QUIRE_CHECKED(launch_routing(stream, routing(c, s), path == gemm::Path::kTile ? s.positions : nullptr));
+    const bool scattered = path == gemm::Path::kTile && !c.e4m3.up;
+    QUIRE_CHECKED(launch_routing(stream, routing(c, s), scattered ? s.positions : nullptr));
     QUIRE_CHECKED(launch_experts(stream, c, s, path));
     if (c.shared_apart()) QUIRE_CHECKED(launch_shared(stream, c, s));
     return launch_combine(stream, c, s);
@@ -272,10 +317,17 @@ bool prefers_tiles(const Machine& m, const MoeArgs& a) {
   return choose_path(gate_up_product(c, s), m.gpu) == gemm::Path::kTile;
 }
 void launch_tiles(const OpContext& ctx, const MoeArgs& a) {
-  launch_routed(ctx, a, gemm::Path::kTile);
+  launch_routed(ctx, Call(a), gemm::Path::kTile);
 }
 void launch_stream(const OpContext& ctx, const MoeArgs& a) {
-  launch_routed(ctx, a, gemm::Path::kStream);
+  launch_routed(ctx, Call(a), gemm::Path::kStream);
+}
+
+bool fits_e4m3(const Machine& m, const MoeArgs& a) {
+  return a.for_e4m3() && fits_routed(m, a) && call_in_e4m3(a, m.gpu).e4m3.any();
+}
+void launch_e4m3(const OpContext& ctx, const MoeArgs& a) {
+  launch_routed(ctx, call_in_e4m3(a, ctx.machine.gpu), gemm::Path::kTile);
 }
 
 bool fits_few(const Machine& m, const MoeArgs& a) {
@@ -286,7 +338,7 @@ bool fits_few(const Machine& m, const MoeArgs& a) {
 }
 void launch_few(const OpContext& ctx, const MoeArgs& a) {
   cuda::Context& context = cuda::context_of(ctx);
-  launch(ctx, a, [&](const Call& c, const Scratch& s) -> Status {
+  launch(ctx, Call(a), [&](const Call& c, const Scratch& s) -> Status {
     if (context.barrier() == nullptr) return Error{Fault::kBug, "moe: a stream without a barrier"};
     FewRows few = few_rows(c, s, context.barrier());
     return launch_few_rows(context.stream, few, context.weights.next(), c.gate_up.format, c.down.format,

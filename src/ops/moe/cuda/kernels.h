@@ -14,6 +14,10 @@ bool prefers_tiles(const Machine& m, const MoeArgs& a);
 void launch_tiles(const OpContext& ctx, const MoeArgs& a);
 void launch_stream(const OpContext& ctx, const MoeArgs& a);
 
+// The same as tiles, with tokens that become E4M3 where the weights are FP8 (ops/gemm/cuda/e4m3.h).
+bool fits_e4m3(const Machine& m, const MoeArgs& a);
+void launch_e4m3(const OpContext& ctx, const MoeArgs& a);
+
 inline constexpr std::string_view kFewTakes =
     "up to 8 tokens and 512 experts, gate, up and down of one type (or Q4_K with Q6_K), shared "
     "memory for "
@@ -21,5 +25,8 @@ inline constexpr std::string_view kFewTakes =
 inline constexpr std::string_view kRoutedTakes =
     "bf16, up to 32 of 1024 experts for each token in up to 32 groups, gate and up of one type, widths that are "
     "multiples of 8, no biases beside a shared expert";
+
+inline constexpr std::string_view kE4m3Takes =
+    "FP8 weights, tokens that become E4M3, compute capability 9.0, and what cuda_tiles takes";
 
 }  // namespace quire::moe_cuda
