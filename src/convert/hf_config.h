@@ -57,6 +57,8 @@ struct HfConfig {
   int64_t interval = 0;    // recurrent[i] == ((i + 1) % interval != 0) for all i; 0: no such number
   int64_t mtp_layers = 0;  // set to 0 by the plan if the model folder has none of their tensors
   bool gptq_v2 = false;    // of weights quantised by GPTQ: how zero points are stored
+  // Of activations in 8-bit floats that FP8 weights were made for: "dynamic", "static" (scales in the folder), or none.
+  std::string activation_scheme;
   std::optional<int64_t> bos, eos, pad;
   std::vector<int64_t> ends;       // all of eos_token_id, of the whole and of its text model
   std::vector<std::string> notes;  // what was read and is not kept

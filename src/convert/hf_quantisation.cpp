@@ -33,6 +33,27 @@ Status check_transforms(const json& quantisation) {
   return {};
 }
 
+// What activations the weights were made for, as far as these are 8-bit floats: of compressed-tensors each group of
+// layers says it, and one that is rounded as it comes is enough.
+std::string activation_scheme(const json& quantisation, std::string_view method) {
+  if (method == "fbgemm_fp8") return "dynamic";
+  if (const json* scheme = find_member(quantisation, "activation_scheme"); scheme != nullptr)
+    return *scheme == json("dynamic") || *scheme == json("static") ? scheme->get<std::string>() : "";
+  const json* const groups = find_member(quantisation, "config_groups");
+  std::string found;
+  if (method != "compressed-tensors" || groups == nullptr) return found;
+  for (const auto& [name, group] : groups->items()) {
+    const json* const activations = find_member(group, "input_activations");
+    if (activations == nullptr) continue;
+    const json *const bits = find_member(*activations, "num_bits"), *const type = find_member(*activations, "type"),
+                      *const dynamic = find_member(*activations, "dynamic");
+    if (bits == nullptr || type == nullptr || *bits != json(8) || *type != json("float")) continue;
+    if (dynamic != nullptr && *dynamic == json(true)) return "dynamic";
+    found = "static";
+  }
+  return found;
+}
+
 }  // namespace
 
 Status read_quantisation(const json& root, const HfKeys& k, HfConfig& c) {
@@ -44,8 +65,10 @@ Status read_quantisation(const json& root, const HfKeys& k, HfConfig& c) {
   if (q == nullptr) return {};
   QUIRE_TRY(const std::string method, text_of(find_member(*q, "quant_method"), "quant_method"));
   if (method.empty() || method == "fp8" || method == "fbgemm_fp8" || method.starts_with("modelopt") ||
-      method == "compressed-tensors" || method == "mxfp4")
+      method == "compressed-tensors" || method == "mxfp4") {
+    c.activation_scheme = activation_scheme(*q, method);
     return check_transforms(*q);
+  }
   if (method == "gptq" || method == "awq") {
     int64_t bits = 4;
     if (const json* b = find_member(*q, "bits"); b != nullptr && b->is_number_integer()) bits = b->get<int64_t>();

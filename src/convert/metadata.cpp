@@ -248,6 +248,7 @@ void write_metadata(const HfConfig& config, const HfTokenizer& tokenizer, const 
   w.add("general.file_type", gguf::file_type_code(plan.mostly));
   w.add("general.quantization_version", uint32_t{2});
   write_sampling(generation, w);
+  if (!config.activation_scheme.empty()) w.add_string("quire.activation_scheme", config.activation_scheme);
   write_hyperparameters(config, w);
   write_tokenizer(tokenizer, w);
 }
