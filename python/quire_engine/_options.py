@@ -14,6 +14,7 @@ OPTIONS: dict[str, tuple[str, str, str]] = {
     "gpu_memory_utilization": ("--gpu-memory-utilization", "float", ""),
     "kv_cache_dtype": ("--kv-cache-dtype", "str", ""),
     "arithmetic": ("--arithmetic", "str", ""),
+    "activations": ("--activations", "str", ""),
     "depth": ("--depth", "int", ""),
     "no_graphs": ("--no-graphs", "bool", ""),
     "speculative": ("--speculative", "str", ""),
@@ -103,6 +104,7 @@ class Options(TypedDict, total=False):
     gpu_memory_utilization: float
     kv_cache_dtype: Literal["auto", "bf16", "fp8"]
     arithmetic: Literal["auto", "latency", "throughput"]
+    activations: Literal["auto", "bf16", "fp8"]
     depth: int
     no_graphs: bool
     speculative: Literal["auto", "off", "mtp", "lookup"]

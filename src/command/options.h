@@ -43,13 +43,21 @@ struct ArithmeticOption {
   void add(Flags& flags);
 };
 
-// --gpu-memory-utilization, --kv-cache-dtype, --arithmetic, --depth, --no-graphs, --card-costs and those of
-// speculation: what else is up to an engine.
+// --activations: auto, bf16 or fp8.
+struct ActivationsOption {
+  PromptActivations activations = PromptActivations::kAuto;
+
+  void add(Flags& flags);
+};
+
+// --gpu-memory-utilization, --kv-cache-dtype, --arithmetic, --activations, --depth, --no-graphs, --card-costs and those
+// of speculation: what else is up to an engine.
 struct ComputeOptions {
   KvCacheOption kv_cache;
   CardCostsOption card_costs;
   double gpu_memory = 0.9;
   ArithmeticOption arithmetic;
+  ActivationsOption activations;
   int depth = 0;
   bool graphs = true;
   SpeculativeFlags speculative;

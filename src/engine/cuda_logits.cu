@@ -17,10 +17,11 @@ using cuda::Memory;
 class LogitsPass final : public CudaLogits {
  public:
   LogitsPass(std::shared_ptr<const LoadedModel> model, const StepLayout& layout, KvCacheType kv,
-             const ForcedKernels& kernels)
+             const ForwardOptions& forward, const ForcedKernels& kernels)
       : model_(std::move(model)),
         layout_(layout),
         kv_(kv),
+        forward_(forward),
         kernels_(kernels),
         cache_(model_->model->cache_shape(Device::kCuda, kv)),
         pool_(1) {}
@@ -35,6 +36,7 @@ class LogitsPass final : public CudaLogits {
   std::shared_ptr<const LoadedModel> model_;
   StepLayout layout_;
   KvCacheType kv_;
+  ForwardOptions forward_;
   ForcedKernels kernels_;
   Machine machine_;
   CacheShape cache_;
@@ -102,7 +104,7 @@ void LogitsPass::enqueue(const StepShape& shape, Workspace& workspace) {
                       .forced = context_.dry ? nullptr : kernels_.counts,
                       .gpu = &context_};
   weights_->decoder().forward(
-      ctx, layout_.batch(step_.data(), shape, nullptr), views_, {},
+      ctx, layout_.batch(step_.data(), shape, nullptr), views_, forward_,
       {.logits = make_tensor(reinterpret_cast<float*>(logits_.data()), {shape.logit_rows, vocab()})});
 }
 
@@ -124,8 +126,8 @@ Status LogitsPass::forward(const std::byte* arrays, const StepShape& shape, floa
 
 Result<std::unique_ptr<CudaLogits>> make_cuda_logits(const std::shared_ptr<const LoadedModel>& model,
                                                      const StepLayout& layout, int32_t blocks, KvCacheType kv, int gpu,
-                                                     const ForcedKernels& kernels) {
-  auto pass = std::make_unique<LogitsPass>(model, layout, kv, kernels);
+                                                     const ForwardOptions& forward, const ForcedKernels& kernels) {
+  auto pass = std::make_unique<LogitsPass>(model, layout, kv, forward, kernels);
   QUIRE_CHECKED(pass->create(blocks, gpu));
   return std::unique_ptr<CudaLogits>(std::move(pass));
 }

@@ -21,9 +21,9 @@ struct ForcedKernels {
 };
 
 // On GPU number `gpu`, with weights and caches of its own for steps of that layout over `blocks` KV blocks of type `kv`
-// and one recurrent state. Fails as make_cuda_device does.
+// and one recurrent state, computed as `forward` says. Fails as make_cuda_device does.
 Result<std::unique_ptr<CudaLogits>> make_cuda_logits(const std::shared_ptr<const LoadedModel>& model,
                                                      const StepLayout& layout, int32_t blocks, KvCacheType kv, int gpu,
-                                                     const ForcedKernels& kernels = {});
+                                                     const ForwardOptions& forward, const ForcedKernels& kernels = {});
 
 }  // namespace quire

@@ -12,6 +12,7 @@ struct DryStep {
   int64_t prompt_rows = 0;  // of one prompt, from its beginning
   KvCacheType kv_cache = KvCacheType::kAuto;
   bool latency = false;                  // generated tokens take the arithmetic for latency
+  bool e4m3 = false;                     // prompts become E4M3 beside FP8 weights
   const KernelChoice* choice = nullptr;  // may be null
 };
 

@@ -6,6 +6,7 @@
 
 #include "core/log.h"
 #include "core/memory.h"
+#include "engine/activations.h"
 #include "engine/cuda_device.h"
 #include "engine/dry_step.h"
 #include "ops/registry.h"
@@ -103,6 +104,7 @@ Result<std::unique_ptr<Engine>> Engine::create_on_device(std::shared_ptr<const L
   const ModelConfig& config = model->model->config();
   const EngineOptions asked = options;
   QUIRE_CHECKED(check_options(options, config));
+  QUIRE_TRY(options.activations, choose_activations(model->file, options.activations, options.device, options.gpu));
   const bool mtp = find_drafters(*model, options);
   QUIRE_TRY(const MemoryOfEngine has, memory_for(model, options, mtp));
   QUIRE_TRY(EnginePlan plan, resolve(options, config, has.memory, mtp));
@@ -134,6 +136,7 @@ Engine::Engine(std::shared_ptr<const LoadedModel> model, EnginePlan plan, std::u
   if (plan_.encoder.any()) fingerprint_ += fmt::format("/vision-{:016x}", model_->vision->identity);
   if (cache.kv_dtype != cache.activation_dtype)
     fingerprint_ += fmt::format("/kv-{}", cache.kv_dtype == DType::kF8E4M3 ? "fp8" : dtype_name(cache.kv_dtype));
+  if (plan_.for_e4m3()) fingerprint_ += "/activations-fp8";
   snapshot_.running.reserve(static_cast<size_t>(plan_.max_sequences));
   snapshot_.waiting.reserve(WaitingRequests::kMostLookedAt);
   snapshot_.clients.reserve(WaitingRequests::kMostLookedAt);

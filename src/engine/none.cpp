@@ -41,7 +41,8 @@ Result<std::unique_ptr<CudaProfiler>> CudaProfiler::create(const std::string&) {
 }
 
 Result<std::unique_ptr<CudaLogits>> make_cuda_logits(const std::shared_ptr<const LoadedModel>&, const StepLayout&,
-                                                     int32_t, KvCacheType, int, const ForcedKernels&) {
+                                                     int32_t, KvCacheType, int, const ForwardOptions&,
+                                                     const ForcedKernels&) {
   return no_cuda();
 }
 

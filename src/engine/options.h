@@ -21,6 +21,14 @@ enum class Arithmetic {
 };
 inline constexpr int32_t kFewSequences = 2;
 
+// What a prompt's tokens are when FP8 weights are multiplied with them. The texts depend on it (docs/numerics.md), and
+// the engine's fingerprint says it.
+enum class PromptActivations {
+  kAuto,  // kFp8 where the model's weights were made for it and the device can do it, else kBf16
+  kBf16,  // as between operators
+  kFp8,   // rounded to E4M3, with a scale for each 128 columns of a token
+};
+
 // What the embedding of a prompt is made of (Request::embed).
 enum class Pooling {
   kLast,  // the hidden state of its last token
@@ -65,6 +73,7 @@ struct EngineOptions {
   // What keys and values are kept in: the texts depend on it (docs/numerics.md).
   KvCacheType kv_cache = KvCacheType::kAuto;
   Arithmetic arithmetic = Arithmetic::kAuto;
+  PromptActivations activations = PromptActivations::kAuto;  // an engine's plan has one of the others
   // For latency: copy weights to generate faster, if memory allows. The texts are the same.
   bool repack = true;
   double gpu_memory_utilization = 0.9;  // the share of a GPU's memory that may be in use, others' included

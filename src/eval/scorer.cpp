@@ -4,6 +4,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "engine/activations.h"
 #include "ops/registry.h"
 
 namespace quire {
@@ -25,13 +26,16 @@ Result<std::unique_ptr<Scorer>> Scorer::create(std::shared_ptr<const LoadedModel
   if (options.threads == 0) options.threads = available_cpus();
   if (options.threads < 1 || options.threads > 1024)
     return request_error("{} threads: must be between 1 and 1024", options.threads);
+  QUIRE_TRY(options.activations, choose_activations(model->file, options.activations, options.device, options.gpu));
   const auto blocks = static_cast<int32_t>((options.window + kBlockTokens - 1) / kBlockTokens);
   const CacheShape caches = model->model->cache_shape(options.device, options.kv_cache);
   QUIRE_TRY(CacheStorage storage, CacheStorage::create(caches, caches.counts(blocks, 1)));
   std::unique_ptr<Scorer> scorer(new Scorer(std::move(model), std::move(options), std::move(storage)));
   if (scorer->options_.device == Device::kCuda) {
-    QUIRE_TRY(scorer->gpu_, make_cuda_logits(scorer->model_, scorer->layout_, blocks, scorer->options_.kv_cache,
-                                             scorer->options_.gpu, {&scorer->options_.kernels, &scorer->forced_}));
+    QUIRE_TRY(scorer->gpu_,
+              make_cuda_logits(scorer->model_, scorer->layout_, blocks, scorer->options_.kv_cache, scorer->options_.gpu,
+                               {.e4m3 = scorer->options_.activations == PromptActivations::kFp8},
+                               {&scorer->options_.kernels, &scorer->forced_}));
   }
   return scorer;
 }
@@ -84,9 +88,10 @@ Status Scorer::forward(std::span<const TokenId> tokens, float* logits) {
                         .forced = &forced_,
                         .observer = options_.observer,
                         .launches = options_.launches};
-    model_->model->decoder().forward(ctx, layout_.batch(step_memory_.data(), shape, nullptr), storage_,
-                                     {.latency = options_.generated},
-                                     {.logits = make_tensor(logits, {count, model_->model->config().vocab})});
+    model_->model->decoder().forward(
+        ctx, layout_.batch(step_memory_.data(), shape, nullptr), storage_,
+        {.latency = options_.generated, .e4m3 = options_.activations == PromptActivations::kFp8},
+        {.logits = make_tensor(logits, {count, model_->model->config().vocab})});
   }
   const Segment& s = *layout_.arrays(step_memory_.data()).segments;
   anchor_ = options_.generated ? anchor_after_decode(s) : anchor_after_prompt(s);

@@ -6,6 +6,7 @@
 
 #include "engine/cuda_logits.h"
 #include "engine/loaded_model.h"
+#include "engine/options.h"
 
 namespace quire {
 
@@ -15,7 +16,8 @@ struct ScorerOptions {
   int threads = 0;       // 0: all CPUs
   int64_t window = 512;  // longest sequence
   KernelChoice kernels;
-  KvCacheType kv_cache = KvCacheType::kAuto;  // what keys and values are kept in
+  KvCacheType kv_cache = KvCacheType::kAuto;                 // what keys and values are kept in
+  PromptActivations activations = PromptActivations::kBf16;  // of tokens that are a prompt's
   // Computes every token as an engine for few sequences computes a generated one (kFewSequences in engine.h).
   bool generated = false;
   InputObserver* observer = nullptr;   // not null: is shown what weights are multiplied by

@@ -28,6 +28,7 @@ namespace {
 struct BenchOptions {
   ModelSource source;
   KvCacheOption kv_cache;
+  ActivationsOption activations;
   CardCostsOption card_costs;
   Device device = Device::kCpu;
   std::string format = "md";
@@ -166,6 +167,7 @@ class Bench {
     e.kv_tokens = std::max(e.context, sequences * (generation + kBlockTokens)) + kBlockTokens;
     e.max_batch_tokens = o_.batch_tokens;
     e.repack = o_.repack;
+    e.activations = o_.activations.activations;
     e.speculative = speculative_;
     QUIRE_TRY(std::unique_ptr<Engine> engine, Engine::create(model_, e));
     return std::shared_ptr<Engine>(std::move(engine));
@@ -361,6 +363,7 @@ Action add_bench(Flags& flags) {
   flags.add("--device", chosen(&o->device, kDevices), "cpu, cuda, or reference: plain loops");
   flags.add("--gpu", &o->gpu, "With --device cuda: which GPU, as `quire devices` counts them");
   o->kv_cache.add(flags);
+  o->activations.add(flags);
   o->card_costs.add(flags);
   o->speculative.method = Speculative::kOff;
   o->speculative.add(flags);

@@ -44,6 +44,8 @@ Status CompareOptions::check() const {
     return request_error("--svg: there is nothing to plot with one model and --save-logits");
   if (saving_only() && kv_cache.type != KvCacheType::kAuto)
     return request_error("--kv-cache-dtype is for the model that is judged, and there is only a reference");
+  if (saving_only() && activations.activations != PromptActivations::kAuto)
+    return request_error("--activations is for the model that is judged, and there is only a reference");
   if (window->given()) QUIRE_CHECKED(cut.check());
   QUIRE_CHECKED(
       (WindowOptions{.window = cut.window == 0 ? kDefaultWindow : cut.window, .windows = cut.windows}.check()));
@@ -58,7 +60,8 @@ Result<std::shared_ptr<const LoadedModel>> load_with_tokenizer(const std::string
   return model;
 }
 
-// What is being judged is the model, with its kernels for generated tokens and its cache; a reference is neither.
+// What is being judged is the model, with its kernels for generated tokens, its cache and its activations; a reference
+// has bf16 ones.
 enum class Role { kReference, kJudged };
 
 Result<std::unique_ptr<Scorer>> make_scorer(const CompareOptions& o, std::shared_ptr<const LoadedModel> model,
@@ -67,6 +70,7 @@ Result<std::unique_ptr<Scorer>> make_scorer(const CompareOptions& o, std::shared
   if (role == Role::kJudged) {
     s.generated = o.generated;
     s.kv_cache = o.kv_cache.type;
+    s.activations = o.activations.activations;
   }
   QUIRE_TRY(const Place place, o.compute.place());
   s.device = place.device;
@@ -379,6 +383,7 @@ Action add_compare(Flags& flags) {
   flags.add("--json", &o->json, "Print one JSON object");
   o->compute.add_compute(flags);
   o->kv_cache.add(flags);
+  o->activations.add(flags);
   return [o] { return compare(*o); };
 }
 

@@ -17,6 +17,7 @@ struct CompareOptions {
   std::string judged;  // -m: stands behind `models`
   ModelOptions compute{.device = Device::kCpu};
   KvCacheOption kv_cache;
+  ActivationsOption activations;
   std::string text, svg, save_logits, logits;
   WindowOptions cut{.window = 0};  // 0: not given
   const Flag* window = nullptr;

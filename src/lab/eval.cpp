@@ -27,6 +27,7 @@ constexpr size_t kShownBytes = 160;
 struct EvalOptions {
   ModelOptions model{.device = Device::kCpu};
   KvCacheOption kv_cache;
+  ActivationsOption activations;
   std::string file, output;
   std::vector<std::string> types;
   int64_t max_tasks = 0, failures = 10;
@@ -182,6 +183,7 @@ Status eval(const EvalOptions& o) {
   EngineOptions options{.max_sequences = o.batch};
   QUIRE_CHECKED(o.model.apply(options));
   options.kv_cache = o.kv_cache.type;
+  options.activations = o.activations.activations;
   QUIRE_TRY(const std::string text, read_text(o.file));
   QUIRE_TRY(std::vector<EvalTask> tasks, parse_eval_tasks(text, o.file));
   QUIRE_TRY(tasks, select_tasks(std::move(tasks), o.types, o.max_tasks));
@@ -208,6 +210,7 @@ Action add_eval(Flags& flags) {
   auto o = std::make_shared<EvalOptions>();
   o->model.add(flags);
   o->kv_cache.add(flags);
+  o->activations.add(flags);
   flags
       .add("-f,--file FILE", &o->file,
            "Tasks, a JSON object a line: id, type, prompt (with its control tokens), expected; - for "

@@ -10,6 +10,7 @@
 #include "convert/open.h"
 #include "core/escape.h"
 #include "core/output.h"
+#include "engine/activations.h"
 #include "engine/card_plan.h"
 #include "engine/cuda_device.h"
 #include "engine/dry_step.h"
@@ -28,6 +29,7 @@ struct ExplainOptions {
   ModelOptions model{.device = Device::kCpu};
   KvCacheOption kv_cache;
   ArithmeticOption arithmetic;
+  ActivationsOption activations;
   CardCostsOption card_costs;
   std::vector<int32_t> rows = {1, 8};
   int64_t context = 1024, prompt = 512;
@@ -125,14 +127,15 @@ Status print_costs(const ExplainOptions& o) {
 class Explanation {
  public:
   Explanation(const ExplainOptions& o, const Decoder& decoder, const Machine& machine, MachineLimits limits,
-              KernelChoice choice, KvCacheType kv, Arithmetic arithmetic)
+              KernelChoice choice, KvCacheType kv, Arithmetic arithmetic, PromptActivations activations)
       : o_(o),
         decoder_(decoder),
         machine_(machine),
         limits_(limits),
         choice_(std::move(choice)),
         kv_(kv),
-        arithmetic_(arithmetic) {}
+        arithmetic_(arithmetic),
+        activations_(activations) {}
 
   Status print(const PlannedServer* server) {
     if (o_.json)
@@ -162,6 +165,7 @@ class Explanation {
     step.kv_cache = kv_;
     step.choice = &choice_;
     step.latency = machine_.device == Device::kCpu && step.sequences > 0 && for_latency(arithmetic_, step.sequences);
+    step.e4m3 = activations_ == PromptActivations::kFp8;
     ExplainedStep seen;
     dry_step(decoder_, machine_, step, seen);
     if (seen.refusal()) return *seen.refusal();
@@ -184,6 +188,7 @@ class Explanation {
   KernelChoice choice_;
   KvCacheType kv_;
   Arithmetic arithmetic_;
+  PromptActivations activations_;
   nlohmann::ordered_json json_;
 };
 
@@ -206,7 +211,9 @@ Status explain(const ExplainOptions& o) {
   if (o.memory > 0) {
     QUIRE_TRY(server, PlannedServer::of(o, device, file, model->config(), kv));
   }
-  return Explanation(o, decoder, machine, limits, std::move(choice), kv, arithmetic).print(server ? &*server : nullptr);
+  QUIRE_TRY(const PromptActivations activations, choose_activations(file, o.activations.activations, machine));
+  return Explanation(o, decoder, machine, limits, std::move(choice), kv, arithmetic, activations)
+      .print(server ? &*server : nullptr);
 }
 
 }  // namespace
@@ -217,6 +224,7 @@ Action add_explain(Flags& flags) {
   o->model.add_compute(flags);
   o->kv_cache.add(flags);
   o->arithmetic.add(flags);
+  o->activations.add(flags);
   o->card_costs.add(flags);
   flags.add("--rows", &o->rows, between(1, 4096),
             "Steps of so many sequences that generate a token each, separated by commas");

@@ -17,6 +17,7 @@ namespace {
 struct PerplexityOptions {
   ModelOptions model{.device = Device::kCpu};
   KvCacheOption kv_cache;
+  ActivationsOption activations;
   RopeFlags rope;
   std::string file;
   WindowOptions cut;
@@ -40,6 +41,7 @@ Status run(const PerplexityOptions& o) {
                                                                          .window = o.cut.window,
                                                                          .kernels = place.kernels,
                                                                          .kv_cache = o.kv_cache.type,
+                                                                         .activations = o.activations.activations,
                                                                          .generated = o.generated}));
   QUIRE_TRY(const TextScore score,
             score_text(*scorer, tokens, {.window = o.cut.window, .windows = windows}, o.model.model, o.file));
@@ -87,6 +89,7 @@ Action add_perplexity(Flags& flags) {
   auto o = std::make_shared<PerplexityOptions>();
   o->model.add(flags);
   o->kv_cache.add(flags);
+  o->activations.add(flags);
   o->rope.add(flags);
   flags.add("-f,--file FILE", &o->file, "Text to score; - for standard input").required();
   o->cut.add(flags);

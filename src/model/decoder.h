@@ -22,6 +22,8 @@ namespace quire {
 struct ForwardOptions {
   // Rows of generated tokens are computed in the arithmetic for latency (docs/numerics.md).
   bool latency = false;
+  // Rows of prompts become E4M3 before FP8 weights are multiplied with them (likewise). Not those of the head.
+  bool e4m3 = false;
   // Nothing is wanted of the pass but what it leaves in the caches: it ends there.
   bool caches_only = false;
   const LayerProbe* probe = nullptr;

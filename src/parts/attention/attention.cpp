@@ -99,7 +99,10 @@ void attention(const LayerPass& pass, const AttentionSpec& a, const AttentionWei
   Rope rope = c.rope;
   if (!turns_by_axes) rope.axes = {};
   const size_t products = w.k.empty() ? 1 : w.v.empty() ? 2 : 3;
-  linear(pass.ctx, {.x = h, .parts = std::span(parts).first(products), .latency_rows = pass.latency_rows});
+  linear(pass.ctx, {.x = h,
+                    .parts = std::span(parts).first(products),
+                    .latency_rows = pass.latency_rows,
+                    .e4m3_rows = pass.e4m3_rows});
   attention_prepare(pass.ctx, {.q_proj = r.q_proj,
                                .k_proj = keys,
                                .v_proj = values,
@@ -126,7 +129,8 @@ void attention(const LayerPass& pass, const AttentionSpec& a, const AttentionWei
   pass.show("attn_mix", r.mix);
   linear(pass.ctx, {.x = r.mix,
                     .parts = {{.w = w.out, .bias = w.out_bias, .y = to.x, .add_to_y = to.add}},
-                    .latency_rows = pass.latency_rows});
+                    .latency_rows = pass.latency_rows,
+                    .e4m3_rows = pass.e4m3_rows});
 }
 
 }  // namespace quire

@@ -39,7 +39,8 @@ void dense_mlp(const LayerPass& pass, const DenseSpec& spec, const DenseWeights&
                         .x = to.x,
                         .add_to_x = to.add,
                         .activation = spec.activation,
-                        .latency_rows = pass.latency_rows});
+                        .latency_rows = pass.latency_rows,
+                        .e4m3_rows = pass.e4m3_rows});
 }
 
 }  // namespace quire

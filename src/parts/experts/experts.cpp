@@ -77,7 +77,8 @@ void expert_mlps(const LayerPass& pass, const ExpertsSpec& spec, const ExpertWei
                  .x = to.x,
                  .add_to_x = to.add,
                  .chosen = {},
-                 .latency_rows = pass.latency_rows});
+                 .latency_rows = pass.latency_rows,
+                 .e4m3_rows = pass.e4m3_rows});
 }
 
 }  // namespace quire
