@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""Writes a Hugging Face folder with FP8 weights of random values, as large as a published one: to measure loading.
+"""Writes a Hugging Face folder with FP8 weights of random values, as large as a published one: to measure with.
 
-    tools/make_fp8_folder.py FOLDER [--layers 40] [--experts 256] [--tokenizer FOLDER]
+    tools/make_fp8_folder.py FOLDER [--dense] [--layers 40] [--experts 256] [--tokenizer FOLDER]
 
-The shapes are those of Qwen3.5-35B-A3B (35 GB): matrices of E4M3 codes with a scale for each block of 128 x 128, norms,
-routers and embeddings in bf16. Codes repeat every 64 MiB. Plain Python, so that it runs where nothing is installed.
+The shapes are those of Qwen3.5-35B-A3B (35 GB), or with --dense of Qwen3.5-27B (28 GB): matrices of E4M3 codes with a
+scale for each block of 128 x 128, norms, routers and embeddings in bf16. Codes repeat every 64 MiB. Plain Python, so
+that it runs where nothing is installed.
 """
 
 import argparse
@@ -16,25 +17,34 @@ import shutil
 import struct
 import sys
 
-WIDTH, HEADS, KV_HEADS, HEAD, STATE, KEY_HEADS, VALUE_HEADS, INNER = 2048, 16, 2, 256, 128, 16, 32, 512
+HEAD, STATE, KEY_HEADS = 256, 128, 16
 PERIOD = 64 << 20
 SHARD_BYTES = 4 << 30
 
 
+def take_shape(o):
+    """What is not the same in both models."""
+    sizes = (5120, 24, 4, 48, 17408) if o.dense else (2048, 16, 2, 32, 512)
+    o.width, o.heads, o.kv_heads, o.value_heads, o.inner = sizes
+    o.layers = o.layers or (64 if o.dense else 40)
+
+
 def config_of(o):
+    feed_forward = {"intermediate_size": o.inner} if o.dense else {
+        "num_experts": o.experts, "num_experts_per_tok": 8, "norm_topk_prob": True, "moe_intermediate_size": o.inner,
+        "shared_expert_intermediate_size": o.inner}
     kinds = ["full_attention" if layer % 4 == 3 else "linear_attention" for layer in range(o.layers)]
-    return {
-        "architectures": ["Qwen3_5MoeForCausalLM"], "model_type": "qwen3_5_moe_text", "vocab_size": o.vocab,
-        "hidden_size": WIDTH, "num_hidden_layers": o.layers, "num_attention_heads": HEADS,
-        "num_key_value_heads": KV_HEADS, "head_dim": HEAD, "hidden_act": "silu", "max_position_embeddings": 262144,
+    return feed_forward | {
+        "architectures": ["Qwen3_5ForCausalLM" if o.dense else "Qwen3_5MoeForCausalLM"],
+        "model_type": "qwen3_5_text" if o.dense else "qwen3_5_moe_text", "vocab_size": o.vocab,
+        "hidden_size": o.width, "num_hidden_layers": o.layers, "num_attention_heads": o.heads,
+        "num_key_value_heads": o.kv_heads, "head_dim": HEAD, "hidden_act": "silu", "max_position_embeddings": 262144,
         "rms_norm_eps": 1e-06, "tie_word_embeddings": False, "attention_bias": False, "attn_output_gate": True,
         "linear_conv_kernel_dim": 4, "linear_key_head_dim": STATE, "linear_value_head_dim": STATE,
-        "linear_num_key_heads": KEY_HEADS, "linear_num_value_heads": VALUE_HEADS, "layer_types": kinds,
+        "linear_num_key_heads": KEY_HEADS, "linear_num_value_heads": o.value_heads, "layer_types": kinds,
         "rope_parameters": {"rope_type": "default", "rope_theta": 10000000.0, "partial_rotary_factor": 0.25,
                             "mrope_section": [11, 11, 10], "mrope_interleaved": True},
-        "partial_rotary_factor": 0.25, "dtype": "bfloat16", "num_experts": o.experts, "num_experts_per_tok": 8,
-        "norm_topk_prob": True, "moe_intermediate_size": INNER, "shared_expert_intermediate_size": INNER,
-        "eos_token_id": o.vocab - 1,
+        "partial_rotary_factor": 0.25, "dtype": "bfloat16", "eos_token_id": o.vocab - 1,
         "quantization_config": {"quant_method": "fp8", "fmt": "e4m3", "activation_scheme": "dynamic",
                                 "weight_block_size": [128, 128]},
     }
@@ -47,37 +57,40 @@ def tensors_of(o):
         grid = shape[:-2] + tuple(math.ceil(n / 128) for n in shape[-2:])
         yield name + "_scale_inv", "F32", grid
 
-    yield "model.embed_tokens.weight", "BF16", (o.vocab, WIDTH)
-    keys, values = KEY_HEADS * STATE, VALUE_HEADS * STATE
+    width, inner = o.width, o.inner
+    yield "model.embed_tokens.weight", "BF16", (o.vocab, width)
+    keys, values = KEY_HEADS * STATE, o.value_heads * STATE
     for layer in range(o.layers):
         at = f"model.layers.{layer}."
-        yield at + "input_layernorm.weight", "BF16", (WIDTH,)
-        yield at + "post_attention_layernorm.weight", "BF16", (WIDTH,)
+        yield at + "input_layernorm.weight", "BF16", (width,)
+        yield at + "post_attention_layernorm.weight", "BF16", (width,)
         if layer % 4 == 3:
-            yield from fp8(at + "self_attn.q_proj.weight", 2 * HEADS * HEAD, WIDTH)
-            yield from fp8(at + "self_attn.k_proj.weight", KV_HEADS * HEAD, WIDTH)
-            yield from fp8(at + "self_attn.v_proj.weight", KV_HEADS * HEAD, WIDTH)
-            yield from fp8(at + "self_attn.o_proj.weight", WIDTH, HEADS * HEAD)
+            yield from fp8(at + "self_attn.q_proj.weight", 2 * o.heads * HEAD, width)
+            yield from fp8(at + "self_attn.k_proj.weight", o.kv_heads * HEAD, width)
+            yield from fp8(at + "self_attn.v_proj.weight", o.kv_heads * HEAD, width)
+            yield from fp8(at + "self_attn.o_proj.weight", width, o.heads * HEAD)
             yield at + "self_attn.q_norm.weight", "BF16", (HEAD,)
             yield at + "self_attn.k_norm.weight", "BF16", (HEAD,)
         else:
-            yield from fp8(at + "linear_attn.in_proj_qkv.weight", 2 * keys + values, WIDTH)
-            yield from fp8(at + "linear_attn.in_proj_z.weight", values, WIDTH)
-            yield from fp8(at + "linear_attn.out_proj.weight", WIDTH, values)
+            yield from fp8(at + "linear_attn.in_proj_qkv.weight", 2 * keys + values, width)
+            yield from fp8(at + "linear_attn.in_proj_z.weight", values, width)
+            yield from fp8(at + "linear_attn.out_proj.weight", width, values)
             for name in ("in_proj_a", "in_proj_b"):
-                yield at + f"linear_attn.{name}.weight", "BF16", (VALUE_HEADS, WIDTH)
+                yield at + f"linear_attn.{name}.weight", "BF16", (o.value_heads, width)
             yield at + "linear_attn.conv1d.weight", "BF16", (2 * keys + values, 1, 4)
-            yield at + "linear_attn.A_log", "BF16", (VALUE_HEADS,)
-            yield at + "linear_attn.dt_bias", "BF16", (VALUE_HEADS,)
+            yield at + "linear_attn.A_log", "BF16", (o.value_heads,)
+            yield at + "linear_attn.dt_bias", "BF16", (o.value_heads,)
             yield at + "linear_attn.norm.weight", "BF16", (STATE,)
-        yield at + "mlp.gate.weight", "BF16", (o.experts, WIDTH)
-        yield at + "mlp.shared_expert_gate.weight", "BF16", (1, WIDTH)
-        for expert in [f"experts.{i}." for i in range(o.experts)] + ["shared_expert."]:
-            yield from fp8(at + f"mlp.{expert}gate_proj.weight", INNER, WIDTH)
-            yield from fp8(at + f"mlp.{expert}up_proj.weight", INNER, WIDTH)
-            yield from fp8(at + f"mlp.{expert}down_proj.weight", WIDTH, INNER)
-    yield "model.norm.weight", "BF16", (WIDTH,)
-    yield "lm_head.weight", "BF16", (o.vocab, WIDTH)
+        experts = [""] if o.dense else [f"experts.{i}." for i in range(o.experts)] + ["shared_expert."]
+        if not o.dense:
+            yield at + "mlp.gate.weight", "BF16", (o.experts, width)
+            yield at + "mlp.shared_expert_gate.weight", "BF16", (1, width)
+        for expert in experts:
+            yield from fp8(at + f"mlp.{expert}gate_proj.weight", inner, width)
+            yield from fp8(at + f"mlp.{expert}up_proj.weight", inner, width)
+            yield from fp8(at + f"mlp.{expert}down_proj.weight", width, inner)
+    yield "model.norm.weight", "BF16", (width,)
+    yield "lm_head.weight", "BF16", (o.vocab, width)
 
 
 SIZE = {"F8_E4M3": 1, "BF16": 2, "F32": 4}
@@ -119,6 +132,7 @@ def shards_of(tensors):
 
 
 def main(o):
+    take_shape(o)
     folder = pathlib.Path(o.folder)
     folder.mkdir(parents=True, exist_ok=True)
     values, index, total = Values(), {}, 0
@@ -150,7 +164,8 @@ def main(o):
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("folder")
-    parser.add_argument("--layers", type=int, default=40)
+    parser.add_argument("--dense", action="store_true", help="the shapes of the 27B")
+    parser.add_argument("--layers", type=int, help="default: the model's")
     parser.add_argument("--experts", type=int, default=256)
     parser.add_argument("--vocab", type=int, default=248320)
     parser.add_argument("--tokenizer", help="folder whose tokenizer is copied")
