@@ -231,7 +231,7 @@ class Multiplier {
     const uint2 v = load_shared_64(weights + 1024 + lane_ / 4 * 8);
     const float w = __fmul_rn(__uint_as_float(v.x), 0x1p-8f), w8 = __fmul_rn(__uint_as_float(v.y), 0x1p-8f);
     pieces<N>(total, a, token_descriptor(tokens), tokens + kRows * kBlockCols + lane_ % 4 * 8, w, w8);
-    __syncwarp();
+    __syncwarp();  // what all lanes have read comes before the arrival of one, which lets the stage be written again
     if (lane_ == 0) barrier_arrive(s_.empty(at_.slot));
     at_.next(plan_.stages);
   }
