@@ -1,5 +1,6 @@
 #include "server/media/host_lookup.h"
 
+#include <algorithm>
 #include <condition_variable>
 #include <mutex>
 #include <new>
