@@ -9,7 +9,7 @@
 namespace quire {
 namespace {
 
-constexpr std::array<uint8_t, 12> kMapped = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
+constexpr std::array<uint8_t, 12> kMappedPrefix = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
 constexpr std::array<uint8_t, 12> kTranslated = {0, 0x64, 0xff, 0x9b};  // RFC 6052
 
 // Addresses whose first `bits` are those of `bytes`.
@@ -62,8 +62,8 @@ bool begins_with(const IpAddress::Bytes& bytes, const std::array<uint8_t, 12>& p
 
 IpAddress::Bytes mapped(const in_addr& v4) {
   IpAddress::Bytes bytes;
-  std::copy(kMapped.begin(), kMapped.end(), bytes.begin());
-  std::memcpy(bytes.data() + kMapped.size(), &v4, sizeof v4);
+  std::copy(kMappedPrefix.begin(), kMappedPrefix.end(), bytes.begin());
+  std::memcpy(bytes.data() + kMappedPrefix.size(), &v4, sizeof v4);
   return bytes;
 }
 
@@ -86,7 +86,7 @@ std::optional<IpAddress> IpAddress::of(const sockaddr_storage& address) {
 }
 
 bool IpAddress::is_v4() const {
-  return begins_with(bytes_, kMapped);
+  return begins_with(bytes_, kMappedPrefix);
 }
 
 bool IpAddress::is_loopback() const {
@@ -95,7 +95,7 @@ bool IpAddress::is_loopback() const {
 }
 
 bool IpAddress::is_public() const {
-  if (is_v4() || begins_with(bytes_, kTranslated)) return !in_any(bytes_.data() + kMapped.size(), kSpecialV4);
+  if (is_v4() || begins_with(bytes_, kTranslated)) return !in_any(bytes_.data() + kMappedPrefix.size(), kSpecialV4);
   return (bytes_[0] & 0xe0) == 0x20 && !in_any(bytes_.data(), kSpecialV6);
 }
 
