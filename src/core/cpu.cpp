@@ -26,6 +26,12 @@ constexpr NamedLevel kLevels[] = {{CpuLevel::kBase, kBaseLevel, &CpuFeatures::ba
                                   {CpuLevel::kDotProd, "dotprod", &CpuFeatures::dotprod},
                                   {CpuLevel::kI8mm, "i8mm", &CpuFeatures::i8mm}};
 
+const NamedLevel* find(CpuLevel level) {
+  const auto* const at =
+      std::find_if(std::begin(kLevels), std::end(kLevels), [&](const NamedLevel& l) { return l.level == level; });
+  return at == std::end(kLevels) ? nullptr : at;
+}
+
 struct NamedFeature {
   std::string_view name;
   bool CpuFeatures::*there;
@@ -78,11 +84,13 @@ Status limit_to_features(std::string_view names) {
 }  // namespace
 
 std::string_view cpu_level_name(CpuLevel level) {
-  return kLevels[static_cast<int>(level)].name;
+  const NamedLevel* const named = find(level);
+  return named == nullptr ? "unknown" : named->name;
 }
 
 bool reaches(const CpuFeatures& f, CpuLevel level) {
-  return f.*kLevels[static_cast<int>(level)].there;
+  const NamedLevel* const named = find(level);
+  return named != nullptr && f.*named->there;
 }
 
 const CpuFeatures& cpu_features() {
