@@ -45,6 +45,9 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   list(APPEND QUIRE_CXX_FLAGS -Wno-subobject-linkage)  # takes the files of a batch for headers
   list(APPEND QUIRE_CXX_FLAGS -Wno-restrict -Wno-stringop-overflow)  # false in GCC 12 (PR105329, fmt)
 endif()
+if(QUIRE_ON_ARM)  # char as on x86-64, where everything is tested; nothing about calls that GCC 9 made in another way
+  list(APPEND QUIRE_CXX_FLAGS -fsigned-char -Wno-psabi)
+endif()
 target_compile_options(quire_flags INTERFACE "$<$<COMPILE_LANGUAGE:C,CXX>:${QUIRE_CXX_FLAGS}>")
 if(QUIRE_CUDA)
   # Kernels use intrinsics for what must not be contracted; --fmad stays on.
