@@ -12,23 +12,13 @@ build() {
   cmake --build --preset "$1" --target "${@:2}"
 }
 
-# Runs the commands beside each other, each a line: they wait a lot. Fails if one of them does.
-side_by_side() {
-  local each=() one
-  for one in "$@"; do
-    bash -c "$one" &
-    each+=($!)
-  done
-  for one in "${each[@]}"; do wait "$one"; done
-}
-
 asan() {
   build asan test_{core,gguf,tokenizer,constraint,convert,jinja,image,cache,ops,conformance,engine,fuzz}
   # Without those that run the program: the server and the commands take as long to compile as all the rest.
   GTEST_FILTER='-ConvertCommand*:SchemaTable*' \
     ctest --test-dir build/asan --output-on-failure -j2 -R '^(core|gguf|tokenizer|constraint|convert|jinja|image|cache|ops|fuzz)$'
   # Of the engine what owns and gives back; the texts of whole models run long through the same code.
-  side_by_side "build/asan/test_conformance --gtest_brief=1 --gtest_filter='*.PassesOneCase*'" \
+  scripts/side_by_side.sh "build/asan/test_conformance --gtest_brief=1 --gtest_filter='*.PassesOneCase*'" \
     "build/asan/test_engine --gtest_brief=1 --gtest_filter='EngineTest*:Checkpoints*:Depth*:Constraints*:*/Windows.*:*Speculation.Drafts*tiny_qwen35moe'"
 }
 
@@ -37,7 +27,7 @@ tsan() {
   build/tsan/test_core --gtest_brief=1 --gtest_filter='ThreadPool*:Signal*'
   build/tsan/test_jinja --gtest_brief=1
   build/tsan/test_constraint --gtest_brief=1 --gtest_filter='*Cache*'
-  side_by_side "build/tsan/test_conformance --gtest_brief=1 --gtest_filter='*.PassesOneCase*'" \
+  scripts/side_by_side.sh "build/tsan/test_conformance --gtest_brief=1 --gtest_filter='*.PassesOneCase*'" \
     "build/tsan/test_engine --gtest_brief=1 --gtest_filter='EngineTest*:Depth*:Constraints*:*Speculation.Drafts*tiny_qwen35'"
 }
 
@@ -46,7 +36,7 @@ tsan() {
 server() {
   build "$1" test_server
   local half="GTEST_TOTAL_SHARDS=2 build/$1/test_server --gtest_brief=1 --gtest_filter='-Embeddings.ManyInputs*'"
-  side_by_side "GTEST_SHARD_INDEX=0 $half" "GTEST_SHARD_INDEX=1 $half"
+  scripts/side_by_side.sh "GTEST_SHARD_INDEX=0 $half" "GTEST_SHARD_INDEX=1 $half"
 }
 
 [ $# -gt 0 ] || set -- asan tsan server-asan server-tsan

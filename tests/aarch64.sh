@@ -38,20 +38,12 @@ max neon dotprod i8mm
 END
 
 # Two at a time: an emulated program's threads wait a lot.
-both() {
-  local each=() one
-  for one in "$@"; do
-    bash -c "$one" &
-    each+=($!)
-  done
-  for one in "${each[@]}"; do wait "$one"; done
-}
-both "$emulator max $build/quire-lab test-ops --one-case | tail -2" \
+scripts/side_by_side.sh "$emulator max $build/quire-lab test-ops --one-case | tail -2" \
   "$emulator max $build/test_ops --gtest_brief=1 --gtest_filter='*IntegerCores*:*FloatWeights*'"
 golden='*TinyGolden.CpuTeacherForced/llama:*TinyGolden.CpuPerplexity/qwen35moe:*TinyGolden.CpuPerplexity/gemma3'
 for level in neon dotprod i8mm; do
   echo "aarch64: as a CPU with $level"
-  both "$emulator max $build/test_golden --cpu=$level --gtest_brief=1 --gtest_filter='$golden'" \
+  scripts/side_by_side.sh "$emulator max $build/test_golden --cpu=$level --gtest_brief=1 --gtest_filter='$golden'" \
     "tools/exact_under_load.py '$emulator max $build/quire --cpu $level' models/demo-moe-nvfp4.gguf \
        --alone 'build/release/quire --cpu avx2' --seeds 1 --clients 6 --without-grammars --setting auto -- -t 2"
 done
