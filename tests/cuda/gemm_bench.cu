@@ -194,6 +194,55 @@ TEST(GemmLinearBench, Fp8) {
                {1, 8, 16, 32, 64, 128, 256, 2048});
 }
 
+// Products of prompts: with the K slices that generated rows have, and with one accumulator for all of K, in turns.
+void bench_k_slices(const std::string& what, TileFormat format, int32_t n, int32_t k, bool paired, Out out,
+                    std::vector<int32_t> slices) {
+  const Weights weights(format, n, k, paired);
+  constexpr int32_t kMost = 8192;
+  const auto x = random_rows(static_cast<int64_t>(kMost) * k, 5);
+  DeviceBuffer<float> y(static_cast<size_t>(kMost) * n);
+  must(cudaMemset(y.data(), 0, y.bytes()), "clear");
+  const auto product = [&](size_t copy, int32_t rows, int32_t k_slice) {
+    gemm::Product p(as_bf16(x), k, rows);
+    PackedWeight w = weights.copy(copy);
+    w.k_slice = k_slice;
+    p.add(w, {.y = y.data(), .y_stride = n, .out = out});
+    p.room = true;
+    return p;
+  };
+  const cuda::DeviceLimits device = *cuda::device_limits();
+  slices.push_back(weights.shape.col_tiles() * gemm::kTileCols);
+  int64_t room = 0;
+  for (const int32_t s : slices) room = std::max(room, sliced_floats(product(0, kMost, s), device));
+  DeviceBuffer<float> sums(static_cast<size_t>(room));
+  for (const int32_t rows : {1, 4, 8, 16, 32, 64, 128, 256, 512, 2048, 8192}) {
+    std::printf("%-30s %5d:", what.c_str(), rows);
+    for (int turn = 0; turn < 2; ++turn)
+      for (const int32_t k_slice : slices) {
+        const double us = graph_us(rows >= 1024 ? 4 : 16, [&](cudaStream_t stream, int i) {
+          gemm::Product mine = product(static_cast<size_t>(i), rows, k_slice);
+          mine.sums = sums.data();
+          const Status s = launch_gemm(stream, mine);
+          QUIRE_CHECK(s.ok(), "{}: {}", what, s.error().message);
+        });
+        std::printf(" %5d %6.1f", k_slice, us);
+      }
+    std::printf("\n");
+    std::fflush(stdout);
+  }
+}
+
+TEST(GemmKSlicesBench, Shapes) {
+  bench_k_slices("nvfp4 gate+up 17408 x 5120", TileFormat::kNvfp4, 17408, 5120, true, Out::kBf16, {2048});
+  bench_k_slices("bf16 10240 x 5120", TileFormat::kBf16, 10240, 5120, false, Out::kBf16, {2048});
+  bench_k_slices("nvfp4 5120 x 17408", TileFormat::kNvfp4, 5120, 17408, false, Out::kAddF32, {512, 1024, 2048});
+  bench_k_slices("bf16 5120 x 6144", TileFormat::kBf16, 5120, 6144, false, Out::kAddF32, {512, 2048});
+  bench_k_slices("nvfp4 4096 x 4096", TileFormat::kNvfp4, 4096, 4096, false, Out::kAddF32, {512, 1024, 2048});
+  bench_k_slices("nvfp4 4096 x 12288", TileFormat::kNvfp4, 4096, 12288, false, Out::kAddF32, {512, 1024, 2048});
+  bench_k_slices("bf16 5120 x 2880", TileFormat::kBf16, 5120, 2880, false, Out::kBf16, {512, 1024});
+  bench_k_slices("bf16 2048 x 4096", TileFormat::kBf16, 2048, 4096, false, Out::kAddF32, {512, 1024});
+}
+
 // What a tile of 192 rows takes for each column tile, and besides: full waves, K of several sizes.
 TEST(GemmTileBench, Columns) {
   for (const TileFormat format : {TileFormat::kNvfp4, TileFormat::kBf16})

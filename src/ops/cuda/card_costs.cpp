@@ -42,6 +42,7 @@ void for_each(Costs& c, Visit&& visit) {
   visit("sliced_floats_per_column", "floats", 1, 1e9, c.sliced_floats_per_column);
   visit("most_sliced_row_blocks", "blocks of 128 rows", 0, kMostTiles, c.most_sliced_row_blocks);
   visit("least_sliced_rows", "rows of x", 1, kMostRows, c.least_sliced_rows);
+  visit("least_sliced_rows_many", "rows of x", 1, kMostRows, c.least_sliced_rows_many);
   visit("most_sliced_rows", "rows of x", 0, 1 << 14, c.most_sliced_rows);
   visit("most_sliced_floats", "floats", 0, 1 << 28, c.most_sliced_floats);
 }

@@ -47,10 +47,11 @@ struct ProductCosts {
   int64_t most_dealt_blocks = 4;
   // K slices as tiles of their own: sums of so many floats are added up in the time of a column. Only for weights with
   // up to most_sliced_row_blocks blocks of 128 rows (half of a large GPU's multiprocessors), up to so many rows of x
-  // and floats.
+  // and floats. From fewer rows of x on (least_sliced_rows_many) with more column tiles than sweep_col_tiles, where
+  // there is no sweep: streams then find no room for whole rows of x.
   int64_t sliced_floats_per_column = 765;
   int64_t most_sliced_row_blocks = 64;
-  int64_t least_sliced_rows = 9, most_sliced_rows = 512;
+  int64_t least_sliced_rows = 9, least_sliced_rows_many = 2, most_sliced_rows = 512;
   int64_t most_sliced_floats = int64_t{24} << 20;
 };
 

@@ -40,7 +40,9 @@ bool prefers_tiles(const Product& p, const cuda::ProductCosts& costs) {
 bool prefers_sliced(const Product& product, const TileLimits& limits, const cuda::ProductCosts& costs) {
   const SlicedRoom room = sliced_room(product, costs);
   const int32_t rows = product.problem.rows;
-  if (!product.room || rows < costs.least_sliced_rows || rows > room.most_rows) return false;
+  const bool many_columns = product.problem.col_tiles > costs.sweep_col_tiles;
+  const int64_t least = many_columns ? costs.least_sliced_rows_many : costs.least_sliced_rows;
+  if (!product.room || rows < least || rows > room.most_rows) return false;
   const int64_t adding = room.floats_per_row * rows / costs.sliced_floats_per_column;
   return choose_dense_tiles(product, limits, costs, true, true).cost + adding <
          choose_dense_tiles(product, limits, costs, false, true).cost;

@@ -91,10 +91,19 @@ constexpr TileFormat tile_format(DType t) {
 }
 
 // Columns that one float32 accumulator adds up, a multiple of 64: K slices are added in ascending order by every
-// kernel, so this is what the bits of a product depend on. It follows from the weight's shape alone. Weights with
-// many rows keep all multiprocessors busy without cutting K; the others are cut fine, for one token's sake.
-constexpr int k_slice_cols(int64_t row_tiles, int64_t cols) {
+// kernel, so this is what the bits of a product depend on. It follows from the weight's shape alone. What was measured:
+// - Many rows keep all multiprocessors busy without cutting K, and one accumulator leaves registers for wider tiles.
+// - Fewer are cut for the sake of few tokens: into about so many pieces of work, with blocks of 128 rows, that these
+//   keep all multiprocessors busy, and where there are many columns finer, because streams then pay for long K slices.
+// - Experts are cut for one token's sake, whose kernel shares a row tile's K slices among warps.
+constexpr int k_slice_cols(int64_t row_tiles, int64_t cols, bool experts) {
   int64_t k_slice = row_tiles >= 512 ? 2048 : row_tiles > 32 ? 512 : 256;
+  if (!experts && row_tiles >= 640) return static_cast<int>((cols + 511) / 512 * 512);
+  if (!experts && row_tiles >= 256 && row_tiles < 512) {
+    constexpr int64_t kPieces = 120;
+    k_slice = cols > 8192 ? 1024 : 2048;
+    while (k_slice > 512 && (cols + k_slice - 1) / k_slice * ((row_tiles + 7) / 8) < kPieces) k_slice /= 2;
+  }
   while (k_slice * kMaxKSlices < cols) k_slice *= 2;
   return static_cast<int>(k_slice);
 }
@@ -116,7 +125,7 @@ struct PackedWeight {
   }
   constexpr int64_t bytes() const { return expert_bytes() * experts; }
   constexpr int32_t k_slice_columns() const {
-    return k_slice != 0 ? k_slice : k_slice_cols(static_cast<int64_t>(row_tiles()) * experts, cols);
+    return k_slice != 0 ? k_slice : k_slice_cols(static_cast<int64_t>(row_tiles()) * experts, cols, experts > 1);
   }
   constexpr int32_t k_slices() const { return (cols + k_slice_columns() - 1) / k_slice_columns(); }
   constexpr bool empty() const { return data == nullptr; }

@@ -232,11 +232,22 @@ struct Limit {
   std::span<const int64_t> values;
 };
 constexpr Limit kLimits[] = {
-    {"stream_rows", kRowValues},      {"stream_rows_small", kRowValues},   {"small_row_tiles", kTileValues},
-    {"sweep_rows_few", kRowValues},   {"sweep_rows_bf16", kRowValues},     {"sweep_rows_dealt", kRowValues},
-    {"sweep_rows", kRowValues},       {"sweep_col_tiles", kTileValues},    {"sweep_col_tiles_many", kTileValues},
-    {"many_row_tiles", kBlockValues}, {"most_dealt_blocks", kBlockValues}, {"least_sliced_rows", kRowValues},
-    {"grouped_rows_32", kRowValues},  {"grouped_rows_64", kRowValues},     {"grouped_rows_128", kRowValues},
+    {"stream_rows", kRowValues},
+    {"stream_rows_small", kRowValues},
+    {"small_row_tiles", kTileValues},
+    {"sweep_rows_few", kRowValues},
+    {"sweep_rows_bf16", kRowValues},
+    {"sweep_rows_dealt", kRowValues},
+    {"sweep_rows", kRowValues},
+    {"sweep_col_tiles", kTileValues},
+    {"sweep_col_tiles_many", kTileValues},
+    {"many_row_tiles", kBlockValues},
+    {"most_dealt_blocks", kBlockValues},
+    {"least_sliced_rows", kRowValues},
+    {"grouped_rows_32", kRowValues},
+    {"grouped_rows_64", kRowValues},
+    {"grouped_rows_128", kRowValues},
+    {"least_sliced_rows_many", kRowValues},
 };
 constexpr auto kFitted = [] {
   std::array<std::string_view, std::size(kLimits) + 6> names{

@@ -26,7 +26,7 @@ gemm::Product product_of(const LinearArgs& a, gemm::Path path) {
   for (const LinearPart& p : a.parts) row_tiles += cuda::packed(p.w).row_tiles();
   for (const LinearPart& p : a.parts) {
     gemm::PackedWeight w = cuda::packed(p.w);
-    w.k_slice = gemm::k_slice_cols(row_tiles, w.cols);
+    w.k_slice = gemm::k_slice_cols(row_tiles, w.cols, false);
     product.add(w, {.scale = p.w.scale,
                     .bias = p.bias.empty() ? nullptr : cuda::floats(p.bias),
                     .y = p.y.data,
