@@ -214,8 +214,7 @@ class Rows : TwoRows<D, kTileKeys, kEnds> {
       warpgroup_wait<0>();
       pin(out);
       release(ring.values_empty(j));
-#pragma unroll
-      for (int i = 0; i < D / 2; ++i) out[i] *= alpha[i % 4 / 2];
+      rescale(alpha);
       pack();
     }
     issue_values(t.key_tiles - 1);
@@ -273,6 +272,15 @@ class Rows : TwoRows<D, kTileKeys, kEnds> {
 #pragma unroll
     for (int i = 0; i < kTileBlocks; ++i) warpgroup_mma_rows(out, probability[i], v + (i * kBlockTokens * 128 >> 4));
     warpgroup_commit();
+  }
+
+  // Behind the first tiles a maximum rarely moves, and a factor of 1 changes nothing.
+  __device__ __forceinline__ void rescale(const float (&alpha)[2]) {
+    if (__any_sync(~0u, alpha[0] != 1.0f || alpha[1] != 1.0f)) {
+#pragma unroll
+      for (int i = 0; i < D / 2; ++i) out[i] *= alpha[i % 4 / 2];
+    }
+    pin(out);
   }
 
   __device__ __forceinline__ void release(uint32_t barrier) {
