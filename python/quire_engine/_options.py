@@ -104,7 +104,7 @@ class Options(TypedDict, total=False):
     gpu_memory_utilization: float
     kv_cache_dtype: Literal["auto", "bf16", "fp8"]
     arithmetic: Literal["auto", "latency", "throughput"]
-    activations: Literal["auto", "bf16", "fp8"]
+    activations: Literal["auto", "bf16", "fp8", "fp4"]
     depth: int
     no_graphs: bool
     speculative: Literal["auto", "off", "mtp", "lookup"]

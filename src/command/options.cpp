@@ -17,7 +17,8 @@ constexpr Named<Arithmetic> kArithmetics[] = {
 
 constexpr Named<PromptActivations> kActivations[] = {{"auto", PromptActivations::kAuto},
                                                      {"bf16", PromptActivations::kBf16, "bfloat16"},
-                                                     {"fp8", PromptActivations::kFp8, "fp8_e4m3"}};
+                                                     {"fp8", PromptActivations::kFp8, "fp8_e4m3"},
+                                                     {"fp4", PromptActivations::kFp4}};
 
 }  // namespace
 
@@ -86,9 +87,11 @@ void ArithmeticOption::add(Flags& flags) {
 void ActivationsOption::add(Flags& flags) {
   flags.add(
       "--activations", chosen(&activations, kActivations),
-      "What a prompt's tokens are when FP8 weights are multiplied with them: bf16; fp8 (E4M3 with a scale for each "
-      "128 columns, on GPUs of compute capability 9.0: up to twice as fast); or auto: fp8 where the model's folder "
-      "says that it was made for it, else bf16. The output depends on it");
+      "What a prompt's tokens are when weights of few bits are multiplied with them: bf16; fp8 (E4M3 with a scale for "
+      "each 128 columns, beside FP8 weights on GPUs of compute capability 9.0: up to twice as fast); fp4 "
+      "(experimental: E2M1 with a scale for each 16 or 32 columns, beside NVFP4 and MXFP4 weights on GPUs of compute "
+      "capability 12.x); or auto: what the model was made for where the GPU can do it, else bf16. The output depends "
+      "on it");
 }
 
 void ComputeOptions::add(Flags& flags) {

@@ -84,8 +84,9 @@ StepDecoders CpuDevice::decoders() const {
 }
 
 ForwardOptions CpuDevice::forward_options(bool dry) const {
-  return {
-      .latency = plan_.for_latency(), .e4m3 = plan_.for_e4m3(), .probe = plan_.probe && !dry ? &plan_.probe : nullptr};
+  return {.latency = plan_.for_latency(),
+          .prompts = token_rounding(plan_.activations),
+          .probe = plan_.probe && !dry ? &plan_.probe : nullptr};
 }
 
 OpContext CpuDevice::context(Workspace& workspace) {

@@ -35,7 +35,7 @@ class CudaDevice final : public ComputeDevice {
   StepDecoders decoders() const override { return {weights_->decoder(), weights_->mtp()}; }
   const VisionTower* tower() const override { return tower_ != nullptr ? &tower_->tower() : nullptr; }
   int64_t weight_bytes() const override { return weights_->bytes() + (tower_ != nullptr ? tower_->bytes() : 0); }
-  ForwardOptions forward_options(bool) const override { return {.e4m3 = plan_.for_e4m3()}; }
+  ForwardOptions forward_options(bool) const override { return {.prompts = token_rounding(plan_.activations)}; }
   Result<int64_t> measure(const StepShape& shape) override;
   Result<int64_t> measure(const Call& work) override;
   void set_scratch(std::span<std::byte> memory) override { workspace_ = Workspace::over(memory); }

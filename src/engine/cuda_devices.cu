@@ -10,6 +10,7 @@
 #include "engine/cuda_weights.h"
 #include "engine/dry_step.h"
 #include "engine/step_backend.h"
+#include "ops/gemm/cuda/fp4.h"
 #include "ops/registry.h"
 
 namespace quire {
@@ -71,7 +72,7 @@ Result<GpuMemory> gpu_memory(int64_t weights) {
 
 Result<Machine> gpu_machine() {
   QUIRE_TRY(const cuda::DeviceLimits limits, cuda::device_limits());
-  return Machine{.device = Device::kCuda, .gpu = limits};
+  return Machine{.device = Device::kCuda, .gpu = limits, .fp4 = gemm::has_fp4_products()};
 }
 
 Status check_gpu_options(const EngineOptions& o) {

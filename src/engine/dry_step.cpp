@@ -65,7 +65,7 @@ void dry_step(const Decoder& decoder, const Machine& machine, const DryStep& ste
                       .only_chooses = true};
   StepBatch batch = layout.batch(nowhere(), shape, reinterpret_cast<int32_t*>(nowhere()));
   batch.hidden = make_tensor(nowhere(), DType::kF32, {shape.rows, capacity.width});
-  compute_step(ctx, {decoder}, batch, {}, {.latency = step.latency, .e4m3 = step.e4m3},
+  compute_step(ctx, {decoder}, batch, {}, {.latency = step.latency, .prompts = step.prompts},
                {.cache = caches,
                 .kept = {},
                 .history = {},

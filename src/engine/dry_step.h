@@ -11,9 +11,9 @@ struct DryStep {
   int64_t context = 1;      // positions of each of them after the step
   int64_t prompt_rows = 0;  // of one prompt, from its beginning
   KvCacheType kv_cache = KvCacheType::kAuto;
-  bool latency = false;                  // generated tokens take the arithmetic for latency
-  bool e4m3 = false;                     // prompts become E4M3 beside FP8 weights
-  const KernelChoice* choice = nullptr;  // may be null
+  bool latency = false;                          // generated tokens take the arithmetic for latency
+  TokenRounding prompts = TokenRounding::kNone;  // what these become beside weights of few bits
+  const KernelChoice* choice = nullptr;          // may be null
 };
 
 // Shows `observer` every call of a step on such a machine. Nothing is computed, and no weight or cache is read: weights

@@ -136,7 +136,8 @@ Engine::Engine(std::shared_ptr<const LoadedModel> model, EnginePlan plan, std::u
   if (plan_.encoder.any()) fingerprint_ += fmt::format("/vision-{:016x}", model_->vision->identity);
   if (cache.kv_dtype != cache.activation_dtype)
     fingerprint_ += fmt::format("/kv-{}", cache.kv_dtype == DType::kF8E4M3 ? "fp8" : dtype_name(cache.kv_dtype));
-  if (plan_.for_e4m3()) fingerprint_ += "/activations-fp8";
+  if (token_rounding(plan_.activations) != TokenRounding::kNone)
+    fingerprint_ += fmt::format("/activations-{}", activations_name(plan_.activations));
   snapshot_.running.reserve(static_cast<size_t>(plan_.max_sequences));
   snapshot_.waiting.reserve(WaitingRequests::kMostLookedAt);
   snapshot_.clients.reserve(WaitingRequests::kMostLookedAt);

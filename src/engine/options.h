@@ -2,11 +2,13 @@
 #pragma once
 
 #include <cstdint>
+#include <string_view>
 
 #include "core/result.h"
 #include "engine/speculative_options.h"
 #include "model/memory.h"
 #include "model/model.h"
+#include "ops/gemm/token_rounding.h"
 
 namespace quire {
 
@@ -21,13 +23,23 @@ enum class Arithmetic {
 };
 inline constexpr int32_t kFewSequences = 2;
 
-// What a prompt's tokens are when FP8 weights are multiplied with them. The texts depend on it (docs/numerics.md), and
-// the engine's fingerprint says it.
+// What a prompt's tokens are when weights of few bits are multiplied with them. The texts depend on it
+// (docs/numerics.md), and the engine's fingerprint says it.
 enum class PromptActivations {
-  kAuto,  // kFp8 where the model's weights were made for it and the device can do it, else kBf16
+  kAuto,  // kFp8 or kFp4 where the model's weights were made for it and the device can do it, else kBf16
   kBf16,  // as between operators
-  kFp8,   // rounded to E4M3, with a scale for each 128 columns of a token
+  kFp8,   // beside FP8 weights rounded to E4M3, with a scale for each 128 columns of a token
+  kFp4,   // beside NVFP4 and MXFP4 weights rounded to E2M1, with a scale for each 16 or 32
 };
+constexpr TokenRounding token_rounding(PromptActivations a) {
+  return a == PromptActivations::kFp8   ? TokenRounding::kE4m3
+         : a == PromptActivations::kFp4 ? TokenRounding::kFp4
+                                        : TokenRounding::kNone;
+}
+constexpr std::string_view activations_name(PromptActivations a) {
+  constexpr std::string_view kNames[] = {"auto", "bf16", "fp8", "fp4"};
+  return kNames[static_cast<size_t>(a)];
+}
 
 // What the embedding of a prompt is made of (Request::embed).
 enum class Pooling {

@@ -99,7 +99,9 @@ StepCapacity EnginePlan::step_capacity(const ModelConfig& model) const {
 std::string EnginePlan::text() const {
   return fmt::format("{} sequence{} of up to {} tokens, steps of {} tokens{}", max_sequences,
                      max_sequences == 1 ? "" : "s", context, max_batch_tokens,
-                     for_e4m3() ? ", prompts with fp8 activations" : "");
+                     token_rounding(activations) == TokenRounding::kNone
+                         ? ""
+                         : fmt::format(", prompts with {} activations", activations_name(activations)));
 }
 
 Result<EnginePlan> resolve(const EngineOptions& options, const ModelConfig& model, const EngineMemory& memory,

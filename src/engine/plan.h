@@ -35,7 +35,6 @@ struct EnginePlan : EngineOptions {
   bool kv_is_bound = false;  // a GPU's KV pool has what is left of its memory, kv_tokens at most
 
   bool for_latency() const { return quire::for_latency(arithmetic, max_sequences); }
-  bool for_e4m3() const { return activations == PromptActivations::kFp8; }
   // Of a sequence in a step, at most.
   int32_t most_drafts() const { return speculative.enabled() ? speculative.tokens : 0; }
   // Rows of a step that are sampled, at most: one of each sequence, and drafts as far as there is room for them.

@@ -34,7 +34,7 @@ Result<std::unique_ptr<Scorer>> Scorer::create(std::shared_ptr<const LoadedModel
   if (scorer->options_.device == Device::kCuda) {
     QUIRE_TRY(scorer->gpu_,
               make_cuda_logits(scorer->model_, scorer->layout_, blocks, scorer->options_.kv_cache, scorer->options_.gpu,
-                               {.e4m3 = scorer->options_.activations == PromptActivations::kFp8},
+                               {.prompts = token_rounding(scorer->options_.activations)},
                                {&scorer->options_.kernels, &scorer->forced_}));
   }
   return scorer;
@@ -88,10 +88,9 @@ Status Scorer::forward(std::span<const TokenId> tokens, float* logits) {
                         .forced = &forced_,
                         .observer = options_.observer,
                         .launches = options_.launches};
-    model_->model->decoder().forward(
-        ctx, layout_.batch(step_memory_.data(), shape, nullptr), storage_,
-        {.latency = options_.generated, .e4m3 = options_.activations == PromptActivations::kFp8},
-        {.logits = make_tensor(logits, {count, model_->model->config().vocab})});
+    model_->model->decoder().forward(ctx, layout_.batch(step_memory_.data(), shape, nullptr), storage_,
+                                     {.latency = options_.generated, .prompts = token_rounding(options_.activations)},
+                                     {.logits = make_tensor(logits, {count, model_->model->config().vocab})});
   }
   const Segment& s = *layout_.arrays(step_memory_.data()).segments;
   anchor_ = options_.generated ? anchor_after_decode(s) : anchor_after_prompt(s);

@@ -165,7 +165,7 @@ class Explanation {
     step.kv_cache = kv_;
     step.choice = &choice_;
     step.latency = machine_.device == Device::kCpu && step.sequences > 0 && for_latency(arithmetic_, step.sequences);
-    step.e4m3 = activations_ == PromptActivations::kFp8;
+    step.prompts = token_rounding(activations_);
     ExplainedStep seen;
     dry_step(decoder_, machine_, step, seen);
     if (seen.refusal()) return *seen.refusal();

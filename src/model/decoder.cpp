@@ -52,7 +52,7 @@ void Decoder::forward(const OpContext& ctx, const StepBatch& step, const CacheVi
   Pass pass{{.ctx = ctx,
              .eps = config_->eps,
              .latency_rows = options.latency ? step.shape.decode_rows : 0,
-             .e4m3_rows = options.e4m3 ? step.rows() - step.shape.decode_rows : 0,
+             .rounded = {step.rows() - step.shape.decode_rows, options.prompts},
              .probe = options.probe},
             step,
             cache,

@@ -14,6 +14,7 @@
 #include "model/config.h"
 #include "model/step.h"
 #include "model/weights.h"
+#include "ops/gemm/token_rounding.h"
 #include "parts/mtp/mtp.h"
 
 namespace quire {
@@ -22,8 +23,8 @@ namespace quire {
 struct ForwardOptions {
   // Rows of generated tokens are computed in the arithmetic for latency (docs/numerics.md).
   bool latency = false;
-  // Rows of prompts become E4M3 before FP8 weights are multiplied with them (likewise). Not those of the head.
-  bool e4m3 = false;
+  // What rows of prompts become before weights of few bits are multiplied with them (likewise). Not those of the head.
+  TokenRounding prompts = TokenRounding::kNone;
   // Nothing is wanted of the pass but what it leaves in the caches: it ends there.
   bool caches_only = false;
   const LayerProbe* probe = nullptr;

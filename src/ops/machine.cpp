@@ -9,8 +9,18 @@ namespace quire {
 bool reaches(const Machine& m, const Needs& needs) {
   if (!is_for(m.device, needs)) return false;
   if (needs.device != Device::kCuda) return reaches(m.cpu, needs.cpu);
-  return m.gpu.major >= cuda::kOldestMajor &&
-         (needs.gpu == GpuLevel::kMma || m.gpu.wgmma == (needs.gpu == GpuLevel::kWgmma));
+  if (m.gpu.major < cuda::kOldestMajor) return false;
+  switch (needs.gpu) {
+    case GpuLevel::kMma:
+      return true;
+    case GpuLevel::kWgmma:
+      return m.gpu.wgmma;
+    case GpuLevel::kNoWgmma:
+      return !m.gpu.wgmma;
+    case GpuLevel::kFp4:
+      return m.fp4;
+  }
+  return false;
 }
 
 Result<Machine> parse_card(std::string_view text) {
@@ -54,6 +64,7 @@ Result<Machine> parse_card(std::string_view text) {
   }
   m.gpu.dependent_launch = capability >= 90;
   m.gpu.wgmma = capability == 90;
+  m.fp4 = capability == 120 || capability == 121;
   return m;
 }
 
@@ -66,6 +77,8 @@ std::string describe(const Needs& needs) {
       return "a GPU of compute capability 9.0, and code for it";
     case GpuLevel::kNoWgmma:
       return "a GPU of compute capability 8.0 or newer, and code that is not for 9.0";
+    case GpuLevel::kFp4:
+      return "a GPU of compute capability 12.x, and code for its products of FP4";
   }
   return {};
 }

@@ -19,6 +19,7 @@ struct Machine {
   Device device = Device::kCpu;
   CpuFeatures cpu = cpu_features();  // tests switch features off to walk the whole table
   cuda::DeviceLimits gpu = {};       // Device::kCuda
+  bool fp4 = false;                  // likewise: the code that the GPU runs has products of 4-bit floats
 };
 
 // What a GPU's kernels are written for.
@@ -26,6 +27,7 @@ enum class GpuLevel {
   kMma,      // compute capability 8.0 and newer
   kWgmma,    // 9.0, and code for sm_90a
   kNoWgmma,  // 8.0 and newer, where the code is not for sm_90a: it holds such a kernel in place of one with wgmma
+  kFp4,      // 12.x, and code for its products of 4-bit floats
 };
 
 // What a machine must have for a kernel to run there at all.

@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "core/tensor.h"
+#include "ops/gemm/token_rounding.h"
 #include "ops/op.h"
 
 namespace quire {
@@ -19,7 +20,7 @@ struct LayerPass {
   const OpContext& ctx;
   float eps = 0;             // of norms
   int64_t latency_rows = 0;  // the first rows, in the arithmetic for latency
-  int64_t e4m3_rows = 0;     // the last rows, which become E4M3 beside FP8 weights
+  RoundedTokens rounded;     // the last rows, for weights of few bits
   int layer = -1;            // -1: outside the blocks
   bool caches_only = false;  // nothing is wanted of the layer but what it leaves in the caches
   const LayerProbe* probe = nullptr;

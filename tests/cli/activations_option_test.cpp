@@ -12,8 +12,8 @@ const std::string kText = QUIRE_SOURCE_DIR "/tests/data/golden/ppl.txt";
 class ActivationsOption : public ProgramTest {};
 
 TEST_F(ActivationsOption, RefusesWhatItDoesNotKnow) {
-  const std::string model = " -m " + kModelFile + " --activations fp4";
-  const std::string message = "--activations fp4: must be auto, bf16 or fp8";
+  const std::string model = " -m " + kModelFile + " --activations fp6";
+  const std::string message = "--activations fp6: must be auto, bf16, fp8 or fp4";
   expect_refused("run -p x -n 1" + model, message);
   expect_refused("serve" + model, message);
   expect_refused("bench -p 1 -n 1" + model, message);
@@ -21,7 +21,7 @@ TEST_F(ActivationsOption, RefusesWhatItDoesNotKnow) {
   expect_refused("perplexity -f " + kText + model, message);
   expect_refused("eval -f " + kText + model, message);
   expect_refused("explain" + model, message);
-  expect_refused("compare " + kModelFile + " " + kModelFile + " -f " + kText + " --activations fp4", message);
+  expect_refused("compare " + kModelFile + " " + kModelFile + " -f " + kText + " --activations fp6", message);
   expect_refused("compare " + kModelFile + " -f " + kText + " --save-logits x --activations fp8",
                  "--activations is for the model that is judged, and there is only a reference");
 }
@@ -36,6 +36,14 @@ TEST_F(ActivationsOption, RefusesFp8WhereNothingComputesIt) {
   expect_refused("bench -p 1 -n 1" + model + "cpu", cpu);
   expect_refused("perplexity -f " + kText + model + "cpu", cpu);
   expect_refused("compare " + kModelFile + " " + kModelFile + " -f " + kText + " --activations fp8 --device cpu", cpu);
+  expect_refused("explain" + model + "cpu", cpu);
+}
+
+TEST_F(ActivationsOption, RefusesFp4WhereNothingComputesIt) {
+  const std::string model = " -m " + kModelFile + " --activations fp4 --device ";
+  const std::string cpu = "--activations fp4: a CPU computes prompts with bf16 activations";
+  expect_refused("run --tokens 1 -n 1" + model + "cpu", cpu);
+  expect_refused("perplexity -f " + kText + model + "cpu", cpu);
   expect_refused("explain" + model + "cpu", cpu);
 }
 

@@ -6,28 +6,13 @@
 #include "convert/open.h"
 #include "convert/random_matrix.h"
 #include "convert/support.h"
-#include "engine/activations.h"
+#include "convert/wide_model.h"
 #include "engine/engine_rig.h"
 
 namespace quire::test {
 namespace {
 
 using testing::HasSubstr;
-
-// Wide enough for blocks of 128 columns, with what puts rows, columns and experts in order.
-TinyModel wide(const std::string& name) {
-  TinyModel m = model(name);
-  m.hidden = 256;
-  m.ffn = m.ffn > 0 ? 384 : 0;
-  if (m.expert_ffn > 0) m.expert_ffn = 128;
-  if (m.shared_ffn > 0) m.shared_ffn = 128;
-  if (m.hybrid()) {
-    m.k_heads = 2;
-    m.v_heads = 4;
-    m.state = 128;
-  }
-  return m;
-}
 
 struct Case {
   std::string model;
@@ -47,12 +32,6 @@ std::vector<Case> cases() {
 INSTANTIATE_TEST_SUITE_P(All, Fp8Folder, testing::ValuesIn(cases()), [](const auto& c) {
   return c.param.model.substr(std::strlen("tiny-")) + kLayoutNames[static_cast<int>(c.param.layout)];
 });
-
-gguf::File open(const HfFolder& folder, bool keep_fp8 = true) {
-  Result<gguf::File> f = convert::open_model(folder.path(), {.keep_fp8 = keep_fp8, .threads = 2});
-  QUIRE_CHECK(f.ok(), "{}", f.error().message);
-  return std::move(f).value();
-}
 
 TEST_P(Fp8Folder, KeepsCodesAndScales) {
   const TinyModel m = wide(GetParam().model);
@@ -159,127 +138,6 @@ TEST(Fp8Folder, RefusesCodesAndScalesThatAreNoNumbers) {
     const Result<gguf::File> f = convert::open_model(folder.path());
     ASSERT_FALSE(f.ok());
     EXPECT_THAT(f.error().message, HasSubstr("1 tensor holds NaN or infinity: 'model.layers.1.mlp.up_proj.weight'"));
-  }
-}
-
-// ---- Activations
-
-// A folder of FP8 weights whose config.json says this of them.
-HfFolder& with_quantisation(HfFolder& folder, const TinyModel& m, const nlohmann::json& quantisation) {
-  nlohmann::json config = hf_config(m);
-  config["quantization_config"] = quantisation;
-  folder.write_json("config.json", config);
-  folder.write("model.safetensors", safetensors_file(quantise(m, Layout::kFp8Block, 25, 128).quantised));
-  return folder;
-}
-const nlohmann::json kDynamic = {{"quant_method", "fp8"}, {"activation_scheme", "dynamic"}};
-
-TEST(Fp8Activations, TheFolderSaysWhatItsWeightsWereMadeFor) {
-  const TinyModel m = wide("tiny-qwen3");
-  HfFolder folder(m);
-  const auto scheme = [&](const nlohmann::json& quantisation) -> std::string {
-    const gguf::File file = open(with_quantisation(folder, m, quantisation));
-    const Result<std::string_view> said = file.get_string("quire.activation_scheme");
-    return said.ok() ? std::string(*said) : "none";
-  };
-  EXPECT_EQ(scheme(kDynamic), "dynamic");
-  EXPECT_EQ(scheme({{"quant_method", "fp8"}, {"activation_scheme", "static"}}), "static");
-  EXPECT_EQ(scheme({{"quant_method", "fp8"}, {"activation_scheme", 7}}), "none");
-  EXPECT_EQ(scheme({{"quant_method", "fp8"}, {"activation_scheme", "of tomorrow"}}), "none");
-  EXPECT_EQ(scheme({{"quant_method", "fp8"}}), "none");
-  EXPECT_EQ(scheme({{"quant_method", "fbgemm_fp8"}}), "dynamic");
-  const auto groups = [&](std::initializer_list<nlohmann::json> activations) {
-    nlohmann::json all = nlohmann::json::object();
-    for (const nlohmann::json& a : activations)
-      all["group_" + std::to_string(all.size())] = {{"input_activations", a}, {"targets", {"Linear"}}};
-    return scheme({{"quant_method", "compressed-tensors"}, {"config_groups", all}});
-  };
-  const auto eight = [](const nlohmann::json& dynamic) -> nlohmann::json {
-    return {{"num_bits", 8}, {"type", "float"}, {"dynamic", dynamic}};
-  };
-  EXPECT_EQ(groups({}), "none");
-  EXPECT_EQ(groups({nullptr}), "none");
-  EXPECT_EQ(groups({"float"}), "none");
-  EXPECT_EQ(groups({eight(true)}), "dynamic");
-  EXPECT_EQ(groups({eight(false)}), "static");
-  EXPECT_EQ(groups({eight(false), nullptr, eight(true)}), "dynamic");
-  EXPECT_EQ(groups({{{"num_bits", 4}, {"type", "float"}, {"dynamic", "local"}}}), "none");
-  EXPECT_EQ(groups({{{"num_bits", 8}, {"type", "int"}, {"dynamic", true}}}), "none");
-  EXPECT_EQ(scheme({{"quant_method", "compressed-tensors"}, {"config_groups", 3}}), "none");
-}
-
-TEST(Fp8Activations, AreChosenWhereTheModelAndTheMachineAreMadeForThem) {
-  const TinyModel m = wide("tiny-qwen3");
-  HfFolder folder(m);
-  const gguf::File made_for = open(with_quantisation(folder, m, kDynamic)),
-                   fp8 = open(with_quantisation(folder, m, {{"quant_method", "fp8"}})), bf16 = open(HfFolder(m));
-  Machine hopper{.device = Device::kCuda}, other{.device = Device::kCuda};
-  hopper.gpu.wgmma = true;
-  const auto chosen = [](const gguf::File& file, PromptActivations asked, const Machine& machine) -> std::string {
-    const Result<PromptActivations> a = choose_activations(file, asked, machine);
-    return !a.ok()                          ? a.error().message
-           : *a == PromptActivations::kFp8  ? "fp8"
-           : *a == PromptActivations::kBf16 ? "bf16"
-                                            : "auto";
-  };
-  for (const gguf::File* file : {&made_for, &fp8, &bf16})
-    for (const Machine& machine :
-         {hopper, other, Machine{.device = Device::kCpu}, Machine{.device = Device::kReference}}) {
-      const bool best = file == &made_for && machine.gpu.wgmma;
-      EXPECT_EQ(chosen(*file, PromptActivations::kAuto, machine), best ? "fp8" : "bf16");
-      EXPECT_EQ(chosen(*file, PromptActivations::kBf16, machine), "bf16");
-    }
-  EXPECT_EQ(chosen(fp8, PromptActivations::kFp8, hopper), "fp8");
-  EXPECT_EQ(chosen(fp8, PromptActivations::kFp8, {.device = Device::kReference}), "fp8");
-  EXPECT_THAT(chosen(bf16, PromptActivations::kFp8, hopper),
-              HasSubstr("--activations fp8: this model has no FP8 weights"));
-  EXPECT_THAT(chosen(fp8, PromptActivations::kFp8, other), HasSubstr("compute capability 9.0"));
-  EXPECT_THAT(chosen(made_for, PromptActivations::kFp8, {.device = Device::kCpu}),
-              HasSubstr("a CPU computes prompts with"));
-}
-
-// Prompts with FP8 activations, whatever else the engine does: in chunks of other sizes, beside others, found in the
-// cache of prefixes, and making room for others on the way.
-TEST(Fp8Activations, ATextIsTheSameWhoeverElseIsServed) {
-  for (const char* name : {"tiny-qwen35", "tiny-qwen3moe"}) {
-    SCOPED_TRACE(name);
-    const TinyModel m = wide(name);
-    HfFolder folder(m);
-    const ModelPtr model = load_or_die(with_quantisation(folder, m, kDynamic).path());
-    const auto with = [&](EngineOptions o) {
-      o.device = Device::kReference;
-      if (o.activations == PromptActivations::kAuto) o.activations = PromptActivations::kFp8;
-      o.context = 256;
-      return make_engine(model, o);
-    };
-    // The first three grow while the long prompt is computed, and take blocks that it has filled already.
-    constexpr int64_t kLengths[] = {14, 1, 15, 150, 70}, kGenerated[] = {50, 50, 50, 30, 12};
-    const auto request = [&](size_t i) {
-      Request r = request_of(tokens(kLengths[i], static_cast<int32_t>(i)), kGenerated[i]);
-      r.sampling.logprobs = 3;
-      return r;
-    };
-    const auto said = [](const Heard& h) { return std::pair(h.tokens, h.tops); };
-    std::vector<Heard> alone;
-    for (size_t i = 0; i < 5; ++i)
-      alone.push_back(hear_one(*with({.threads = 2, .max_sequences = 1, .max_batch_tokens = 512}), request(i)));
-    const auto bf16 = with({.max_sequences = 5, .activations = PromptActivations::kBf16});
-    EXPECT_NE(said(hear_one(*bf16, request(3))), said(alone[3])) << "the option does nothing";
-    const auto crowded = with({.threads = 2,
-                               .max_sequences = 5,
-                               .max_batch_tokens = 128,
-                               .kv_tokens = 256,
-                               .swap_bytes = int64_t{64} << 20,
-                               .prefix_cache = true});
-    EXPECT_EQ(crowded->fingerprint(), bf16->fingerprint() + "/activations-fp8");
-    for (int round = 0; round < 2; ++round) {  // the second one finds prompts in the cache
-      std::vector<Arrival> script;
-      for (size_t i = 0; i < 5; ++i) script.push_back({request(i), i < 3 ? 0 : static_cast<int64_t>(2 * i)});
-      const std::vector<Heard> together = play(*crowded, script);
-      for (size_t i = 0; i < together.size(); ++i) EXPECT_EQ(said(together[i]), said(alone[i])) << i;
-    }
-    EXPECT_GT(crowded->stats().preemptions, 0) << "nobody made room: the test has lost its point";
-    EXPECT_GT(crowded->stats().prefix_hits, 0);
   }
 }
 

@@ -252,6 +252,11 @@ TEST(Cards, AreReadAndRefused) {
   EXPECT_TRUE(h100->gpu.wgmma);
   EXPECT_EQ(describe(*h100), "a GPU of compute capability 9.0 with 132 multiprocessors");
   EXPECT_FALSE(parse_card("sm_80:108")->gpu.wgmma);
+  for (const char* card : {"sm_120:170", "sm_121:48"}) EXPECT_TRUE(parse_card(card)->fp4) << card;
+  for (const char* card : {"sm_89:128", "sm_90:132", "sm_100:148"}) EXPECT_FALSE(parse_card(card)->fp4) << card;
+  const Needs fp4 = GpuLevel::kFp4;
+  EXPECT_TRUE(reaches(*parse_card("sm_121:48"), fp4));
+  EXPECT_FALSE(reaches(*parse_card("sm_90:132"), fp4));
   for (const char* wrong :
        {"", "sm_90", "90:132", "sm_75:40", "sm_90:0", "sm_90:x", "sm_:132", "sm_90:132 ", "sm_90:99999"})
     EXPECT_FALSE(parse_card(wrong).ok()) << wrong;

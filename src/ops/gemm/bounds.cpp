@@ -1,12 +1,14 @@
 #include "ops/gemm/bounds.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <span>
 
 #include "core/float.h"
 #include "ops/conformance/conformance.h"
 #include "ops/gemm/e4m3_tokens.h"
+#include "ops/gemm/fp4_tokens.h"
 #include "quant/format_table.h"
 
 namespace quire::conformance {
@@ -90,15 +92,59 @@ std::vector<Bounded> as_e4m3(std::vector<Bounded> x) {
   return x;
 }
 
+uint32_t magnitude_bits(double x) {
+  return std::max(std::bit_cast<uint32_t>(static_cast<float>(std::max(x, 0.0))), gemm::kLeastFp4Magnitude);
+}
+
+// Numbers that are known to a bound may become a code or its neighbour, under one scale or the next.
+std::vector<Bounded> as_fp4(DType weights, std::vector<Bounded> x) {
+  Bounded row;
+  for (const Bounded& v : x) {
+    row.value = std::max(row.value, std::abs(v.value));
+    row.error = std::max(row.error, v.error);
+    if (std::isfinite(v.value)) continue;
+    for (Bounded& all : x) all = {NAN, 0.0};
+    return x;
+  }
+  const uint32_t rows[] = {magnitude_bits(row.value), magnitude_bits(row.value - row.error),
+                           magnitude_bits(row.value + row.error)};
+  const auto each = static_cast<size_t>(gemm::fp4_block(weights));
+  for (size_t first = 0; first < x.size(); first += each) {
+    const std::span<Bounded> block = std::span(x).subspan(first, std::min(each, x.size() - first));
+    Bounded largest;
+    for (const Bounded& v : block) {
+      largest.value = std::max(largest.value, std::abs(v.value));
+      largest.error = std::max(largest.error, v.error);
+    }
+    std::vector<float> scales;  // the first is that of the numbers themselves
+    for (const double by : {0.0, -1.0, -0.5, 0.5, 1.0})
+      for (const uint32_t of_row : rows)
+        scales.push_back(gemm::fp4_scale(weights, magnitude_bits(largest.value + by * largest.error), of_row));
+    for (Bounded& v : block) {
+      const double code = gemm::to_fp4(static_cast<float>(v.value), scales[0]);
+      double far = 0.0;
+      for (const float scale : scales)
+        for (const double at : {v.value - v.error, v.value, v.value + v.error})
+          far = std::max(far, std::abs(static_cast<double>(gemm::to_fp4(static_cast<float>(at), scale)) - code));
+      v = {code, far};
+    }
+  }
+  return x;
+}
+
 }  // namespace
 
 std::vector<Bounded> bounded_product(const float* w, const Weight& like, int64_t expert,
-                                     const std::vector<Bounded>& tokens, std::string_view kernel, bool e4m3) {
-  e4m3 = e4m3 && like.dtype == DType::kFP8;
-  const std::vector<Bounded> x = e4m3 ? as_e4m3(tokens) : takes_integers(kernel) ? as_integers(tokens) : tokens;
+                                     const std::vector<Bounded>& tokens, std::string_view kernel,
+                                     TokenRounding rounded) {
+  const bool rounds = gemm::rounds_beside(rounded, like.dtype), e4m3 = rounds && rounded == TokenRounding::kE4m3;
+  const std::vector<Bounded> x = e4m3                     ? as_e4m3(tokens)
+                                 : rounds                 ? as_fp4(like.dtype, tokens)
+                                 : takes_integers(kernel) ? as_integers(tokens)
+                                                          : tokens;
   const double scale = static_cast<double>(like.scale_of(expert));
   // Codes are multiplied as they are.
-  const double eps = (e4m3 ? 0.0 : weight_eps(kernel, like.dtype)) + sum_eps(kernel, like.cols);
+  const double eps = (rounds ? 0.0 : weight_eps(kernel, like.dtype)) + sum_eps(kernel, like.cols);
   std::vector<Bounded> y(static_cast<size_t>(like.rows));
   for (Bounded& out : y) {
     double sum = 0.0, magnitude = 0.0, carried = 0.0;

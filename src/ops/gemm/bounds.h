@@ -5,15 +5,21 @@
 #include <vector>
 
 #include "ops/gemm/activation.h"
+#include "ops/gemm/token_rounding.h"
 #include "ops/op.h"
 
 namespace quire::conformance {
 
-// The one of a GPU whose tokens become E4M3.
-inline constexpr std::string_view kE4m3Kernel = "cuda_e4m3";
+// Those of a GPU whose tokens are rounded.
+inline constexpr std::string_view kE4m3Kernel = "cuda_e4m3", kFp4Kernel = "cuda_fp4";
 // Whether it computes such calls: they have bits of their own, and other kernels take them as if they were none.
-inline bool takes_e4m3(std::string_view kernel) {
-  return kernel == kE4m3Kernel || kernel == "reference";
+inline bool computes(std::string_view kernel, TokenRounding tokens) {
+  return tokens == TokenRounding::kNone || kernel == "reference" ||
+         kernel == (tokens == TokenRounding::kE4m3 ? kE4m3Kernel : kFp4Kernel);
+}
+// Of a case's name.
+inline std::string_view case_note(TokenRounding tokens) {
+  return tokens == TokenRounding::kE4m3 ? " e4m3" : tokens == TokenRounding::kFp4 ? " fp4" : "";
 }
 // Whether it is one of the integer cores, which read repacked weights too.
 bool takes_integers(std::string_view kernel);
@@ -29,10 +35,11 @@ struct Bounded {
   double value = 0.0;
   double error = 0.0;
 };
-// scale * W x; `w` are the decoded values [rows, cols]. The integer kernel's rounding of the tokens counts. `e4m3`:
-// beside FP8 weights tokens count as what they become in E4M3 (gemm/e4m3_tokens.h).
+// scale * W x; `w` are the decoded values [rows, cols]. The integer kernel's rounding of the tokens counts, and what
+// they become beside weights of the types that `rounded` is for.
 std::vector<Bounded> bounded_product(const float* w, const Weight& like, int64_t expert,
-                                     const std::vector<Bounded>& tokens, std::string_view kernel, bool e4m3 = false);
+                                     const std::vector<Bounded>& tokens, std::string_view kernel,
+                                     TokenRounding rounded = TokenRounding::kNone);
 // gated(gate, up), rounded to `type`.
 std::vector<Bounded> bounded_gated(GateActivation activation, const std::vector<Bounded>& gate,
                                    const std::vector<Bounded>& up, DType type);

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "ops/gemm/e4m3_tokens.h"
+#include "ops/gemm/fp4_tokens.h"
 
 namespace quire::gemm {
 
@@ -26,12 +27,16 @@ float* rows_f32(Workspace::Scope& scope, const Tensor& x) {
   return out;
 }
 
-TokensInE4m3::TokensInE4m3(bool wanted, const Weight& w, const float* const* rows, int64_t count) : rows_(rows) {
-  if (!wanted || w.dtype != DType::kFP8) return;
+TokensBeside::TokensBeside(const Weight& w, const RoundedTokens& wanted, const float* const* rows, int64_t count)
+    : rows_(rows) {
+  if (wanted.rows == 0 || !rounds_beside(wanted.to, w.dtype)) return;
   values_.resize(static_cast<size_t>(count * w.cols));
   for (int64_t i = 0; i < count; ++i) {
     float* const to = values_.data() + i * w.cols;
-    round_to_e4m3(rows[i], w.cols, to);
+    if (wanted.to == TokenRounding::kE4m3)
+      round_to_e4m3(rows[i], w.cols, to);
+    else
+      round_to_fp4(w.dtype, rows[i], w.cols, to);
     rounded_.push_back(to);
   }
 }

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "ops/gemm/decode.h"
+#include "ops/gemm/token_rounding.h"
 
 namespace quire::gemm {
 
@@ -15,10 +16,10 @@ double dot_f64(const float* a, const float* b, int64_t n);
 // A float32 copy of the rows of x [T, K] (bf16 or f32), contiguous.
 float* rows_f32(Workspace::Scope& scope, const Tensor& x);
 
-// What weights `w` are multiplied with: `rows` of w.cols floats, which become E4M3 if that is wanted and w is FP8.
-class TokensInE4m3 {
+// What weights `w` are multiplied with: `rows` of w.cols floats, rounded if that is wanted beside such weights.
+class TokensBeside {
  public:
-  TokensInE4m3(bool wanted, const Weight& w, const float* const* rows, int64_t count);
+  TokensBeside(const Weight& w, const RoundedTokens& wanted, const float* const* rows, int64_t count);
   const float* const* rows() const { return rounded_.empty() ? rows_ : rounded_.data(); }
 
  private:

@@ -63,19 +63,15 @@ inline constexpr auto kTable = joined(
         {"reference", fits_always<Args>, kReference},
     }));
 
-// Whether the tokens of some call may become E4M3 beside one of these weights.
-inline bool takes_e4m3_tokens(std::initializer_list<const Weight*> weights) {
-  return std::any_of(weights.begin(), weights.end(), [](const Weight* w) { return w->dtype == DType::kFP8; });
-}
-
-// Calls run(args) for the rows that are computed for latency, for those whose tokens become E4M3 and for the others,
-// apart where there are several kinds.
+// Calls run(args) for the rows that are computed for latency, for those that are rounded and for the others, apart
+// where there are several kinds.
 template <class Args, class Run>
 void split_rows(const Args& a, int64_t tokens, Run&& run) {
-  QUIRE_CHECK(a.latency_rows >= 0 && a.e4m3_rows >= 0 && a.latency_rows + a.e4m3_rows <= tokens,
-              "{} rows for latency and {} in E4M3 of {}", a.latency_rows, a.e4m3_rows, tokens);
+  const int64_t rounded = a.rounded.rows;
+  QUIRE_CHECK(a.latency_rows >= 0 && rounded >= 0 && a.latency_rows + rounded <= tokens,
+              "{} rows for latency and {} that are rounded of {}", a.latency_rows, rounded, tokens);
   int64_t begin = 0;
-  for (const int64_t end : {a.latency_rows, tokens - a.e4m3_rows, tokens}) {
+  for (const int64_t end : {a.latency_rows, tokens - rounded, tokens}) {
     if (end == begin) continue;
     if (begin == 0 && end == tokens) return run(a);
     run(a.rows(begin, end - begin));

@@ -16,9 +16,13 @@ bool fits_bf16(const LinearArgs& a, bool (*passes)(DType)) {
                      [&](const LinearPart& p) { return gemm::fits_bf16(a.x.dtype, {&p.w}, passes); });
 }
 
+using InE4m3 = linear_cuda::RoundedEntry<TokenRounding::kE4m3>;
+using InFp4 = linear_cuda::RoundedEntry<TokenRounding::kFp4>;
 constexpr auto kKernels = joined(cuda_rows<LinearArgs>({
-                                     {"cuda_e4m3", linear_cuda::fits_e4m3, linear_cuda::launch_e4m3, GpuLevel::kWgmma,
-                                      nullptr, "FP8 weights, tokens that become E4M3, compute capability 9.0"},
+                                     {"cuda_e4m3", InE4m3::fits, InE4m3::launch, GpuLevel::kWgmma, nullptr,
+                                      "FP8 weights, tokens that become E4M3, compute capability 9.0"},
+                                     {"cuda_fp4", InFp4::fits, InFp4::launch, GpuLevel::kFp4, nullptr,
+                                      "NVFP4 or MXFP4 weights, tokens that become FP4, compute capability 12.x"},
                                  }),
                                  cuda_rows(gemm::kFamilies<LinearArgs, linear_cuda::Entry>),
                                  gemm::kTable<LinearArgs, linear_detail::run, linear_detail::reference, fits_bf16>);
@@ -46,7 +50,7 @@ Traffic traffic_of(const LinearArgs& a) {
 std::string describe_args(const LinearArgs& a) {
   std::string text = fmt::format("x {}", describe(a.x));
   for (const LinearPart& p : a.parts) text += fmt::format(", w {}", describe(p.w));
-  return a.for_e4m3() ? text + ", tokens in e4m3" : text;
+  return text.append(gemm::note(a.rounded));
 }
 
 // What the parts of one launch have in common. A GPU's products are of one format. CPUs without AVX-512 have kernels
@@ -58,8 +62,9 @@ int kind_of(const Machine& m, const LinearPart& p) {
 
 // Rows of several kinds go apart, as far as the weights are of a type that takes notice.
 void dispatch_rows(const OpContext& ctx, LinearArgs a) {
-  if (std::none_of(a.parts.begin(), a.parts.end(), [](const LinearPart& p) { return gemm::takes_e4m3_tokens({&p.w}); }))
-    a.e4m3_rows = 0;
+  if (std::none_of(a.parts.begin(), a.parts.end(),
+                   [&](const LinearPart& p) { return gemm::rounds_beside(a.rounded.to, p.w.dtype); }))
+    a.rounded = {};
   gemm::split_rows(a, a.x.dim(0), [&](const LinearArgs& part) { dispatch(kLinearOp, ctx, part); });
 }
 
@@ -106,7 +111,7 @@ LinearArgs LinearArgs::rows(int64_t begin, int64_t count) const {
   a.x = x.rows(begin, count);
   for (LinearPart& p : a.parts) p.y = p.y.rows(begin, count);
   a.latency_rows = std::clamp<int64_t>(latency_rows - begin, 0, count);
-  a.e4m3_rows = std::clamp<int64_t>(begin + count - (x.dim(0) - e4m3_rows), 0, count);
+  a.rounded.rows = std::clamp<int64_t>(begin + count - (x.dim(0) - rounded.rows), 0, count);
   return a;
 }
 

@@ -5,6 +5,7 @@
 #include <array>
 #include <span>
 
+#include "ops/gemm/token_rounding.h"
 #include "ops/op.h"
 
 namespace quire {
@@ -60,13 +61,12 @@ struct LinearArgs {
   // instead of the weights, or the vector kernel, with BF16 weights (docs/numerics.md). The bits of a row differ with
   // this, and with nothing else. A kernel sees all rows of a call or none of them as such: linear() calls it twice.
   int64_t latency_rows = 0;
-  // The last rows, which FP8 weights are multiplied with after they were rounded to E4M3 (ops/gemm/e4m3_tokens.h). The
-  // bits of a row differ with this likewise, and linear() splits calls by it; weights of other types take no notice. A
-  // GPU's kernels and the reference do so, no kernel of a CPU.
-  int64_t e4m3_rows = 0;
+  // The last rows, which are rounded before weights of the types that this is for are multiplied with them. The bits of
+  // a row differ with this likewise, and linear() splits calls by it. A GPU's kernels and the reference do so, and no
+  // kernel of a CPU.
+  RoundedTokens rounded;
 
   bool for_latency() const { return latency_rows > 0; }
-  bool for_e4m3() const { return e4m3_rows > 0; }
   LinearArgs rows(int64_t begin, int64_t count) const;
 };
 

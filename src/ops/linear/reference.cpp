@@ -10,7 +10,7 @@ void reference(const OpContext& ctx, const LinearArgs& a) {
   const float** rows = scope.take<const float*>(tokens);
   for (int64_t t = 0; t < tokens; ++t) rows[t] = x + t * cols;
   for (const LinearPart& p : a.parts) {
-    const gemm::TokensInE4m3 rounded(a.for_e4m3(), p.w, rows, tokens);
+    const gemm::TokensBeside rounded(p.w, a.rounded, rows, tokens);
     gemm::reference_gemm(ctx, p.w, 0, rounded.rows(), tokens, [&](int64_t t, int64_t n, double v) {
       const int64_t at = t * p.y.stride[0] + n;
       if (!p.bias.empty()) v += static_cast<double>(p.bias.as<float>()[n]);

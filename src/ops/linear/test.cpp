@@ -24,14 +24,14 @@ struct LinearCase {
   DType y = DType::kF32;
   bool bias = false;
   bool add = false;
-  int64_t gap = 0;    // between the rows of x and of y
-  bool e4m3 = false;  // tokens become E4M3
+  int64_t gap = 0;  // between the rows of x and of y
+  TokenRounding rounded = TokenRounding::kNone;
 
   std::string name() const {
     std::string s;
     for (DType t : types) s += fmt::format("{}{}", s.empty() ? "" : "+", dtype_name(t));
     return fmt::format("{} T={} N={} K={} x={} y={}{}{}{}{}", s, tokens, rows, cols, dtype_name(x), dtype_name(y),
-                       bias ? " bias" : "", add ? " add" : "", gap > 0 ? " strided" : "", e4m3 ? " e4m3" : "");
+                       bias ? " bias" : "", add ? " add" : "", gap > 0 ? " strided" : "", case_note(rounded));
   }
 };
 
@@ -90,7 +90,12 @@ void linear_case(Suite& s, const LinearCase& c) {
       at += w.rows;
     }
     const int64_t count = in.tensor().dim(0);
-    return {in.tensor().cols(0, c.cols), std::span<const LinearPart>(parts), c.e4m3 ? 0 : count, c.e4m3 ? count : 0};
+    LinearArgs a{in.tensor().cols(0, c.cols), std::span<const LinearPart>(parts)};
+    if (c.rounded == TokenRounding::kNone)
+      a.latency_rows = count;
+    else
+      a.rounded = {count, c.rounded};
+    return a;
   };
   const auto run = [&](const Tested<LinearArgs>& k, const OpContext& ctx, const Buffer& in, const Buffer& out) {
     k.launch(ctx, arguments(in, out));
@@ -98,7 +103,7 @@ void linear_case(Suite& s, const LinearCase& c) {
 
   const std::vector<float> x32 = x.values(), y32 = y.values();
   for (const auto& k : s.kernels(kLinearOp.kernels, kOnGpu)) {
-    if (c.e4m3 && !takes_e4m3(k.name)) continue;
+    if (!computes(k.name, c.rounded)) continue;
     if (!s.wants(k.name, name) || !k.fits(s.machine(), arguments(x, y))) continue;
     std::vector<double> want, bound;
     for (int64_t t = 0; t < c.tokens; ++t)
@@ -106,7 +111,7 @@ void linear_case(Suite& s, const LinearCase& c) {
         const Weight& w = weights[i].weight;
         const std::vector<float> decoded = decode_all(w), bias = biases[i].values();
         const auto sums =
-            bounded_product(decoded.data(), w, 0, exact(x32.data() + t * (c.cols + c.gap), c.cols), k.name, c.e4m3);
+            bounded_product(decoded.data(), w, 0, exact(x32.data() + t * (c.cols + c.gap), c.cols), k.name, c.rounded);
         for (const Bounded& v : sums) {
           const size_t n = want.size() % static_cast<size_t>(width - c.gap) - at;
           const double b = c.bias ? static_cast<double>(bias[n]) : 0.0;
@@ -192,7 +197,7 @@ std::vector<LinearCase> e4m3_cases(bool wide) {
     LinearCase c{{DType::kFP8},        t, k, n, DType::kBF16, DType::kF32, turn % 2 == 1, turn % 3 == 2,
                  turn % 5 == 3 ? 8 : 0};
     c.y = !c.add && turn % 4 == 0 ? DType::kBF16 : DType::kF32;
-    c.e4m3 = true;
+    c.rounded = TokenRounding::kE4m3;
     ++turn;
     cases.push_back(c);
   };
@@ -200,20 +205,45 @@ std::vector<LinearCase> e4m3_cases(bool wide) {
   for (const int64_t n : {1, 15, 16, 17, 100, 127, 128, 129, 300}) add(18, n, 128);
   for (const int64_t k : {128, 256, 384, 640, 1280}) add(70, 140, k);
   LinearCase several{{DType::kFP8, DType::kFP8, DType::kFP8}, 75, 256, 130};
-  several.e4m3 = true;
+  several.rounded = TokenRounding::kE4m3;
   cases.push_back(several);
   if (wide)
     for (const int64_t t : {1000, 2000}) add(t, 1300, 256);
   return cases;
 }
 
+// Tokens in FP4: every number of rows and of row tiles in which tiles differ, and column tiles that are not full.
+std::vector<LinearCase> fp4_cases(bool wide) {
+  std::vector<LinearCase> cases;
+  int turn = 0;
+  const auto add = [&](DType type, int64_t t, int64_t n, int64_t k) {
+    LinearCase c{{type}, t, k, n, DType::kBF16, DType::kF32, turn % 2 == 1, turn % 3 == 2, turn % 5 == 3 ? 8 : 0};
+    c.y = !c.add && turn % 4 == 0 ? DType::kBF16 : DType::kF32;
+    c.rounded = TokenRounding::kFp4;
+    ++turn;
+    cases.push_back(c);
+  };
+  for (const DType type : {DType::kNVFP4, DType::kMXFP4}) {
+    for (const int64_t t : {0, 1, 2, 7, 8, 9, 31, 32, 33, 63, 64, 65, 130, 257}) add(type, t, 33, 256);
+    for (const int64_t n : {1, 15, 16, 17, 100, 127, 128, 129, 300}) add(type, 18, n, 128);
+    for (const int64_t k : {64, 128, 192, 320, 1280}) add(type, 70, 140, k);
+    LinearCase several{{type, type, type}, 75, 256, 130};
+    several.rounded = TokenRounding::kFp4;
+    cases.push_back(several);
+    if (wide)
+      for (const int64_t t : {1000, 2000}) add(type, t, 1300, 256);
+  }
+  for (const int64_t k : {32, 96, 1248}) add(DType::kMXFP4, 40, 50, k);
+  return cases;
+}
+
 // Tokens of all sizes beside each other, some of them no numbers: a NaN or an infinity spoils its own row.
-void e4m3_tokens_case(Suite& s) {
-  const std::string name = "fp8 by extreme tokens in e4m3";
+void extreme_tokens_case(Suite& s, DType type, TokenRounding rounded) {
+  const std::string name = fmt::format("{} by extreme tokens in{}", dtype_name(type), case_note(rounded));
   if (!s.wants_case(name)) return;
   Rng rng = s.rng_for_case(name);
   constexpr int64_t kTokens = 80, kRows = 40, kCols = 384;
-  const RandomWeight w = random_weight(rng, DType::kFP8, kRows, kCols);
+  const RandomWeight w = random_weight(rng, type, kRows, kCols);
   const std::vector<float> decoded = decode_all(w.weight);
   constexpr float kSizes[] = {0.0f, 0x1p-130f, 0x1p-101f, 0x1p-98f, 1.0f, 0x1p90f, NAN, INFINITY};
   Buffer x(DType::kBF16, {kTokens, kCols}), y(DType::kF32, {kTokens, kRows});
@@ -226,12 +256,12 @@ void e4m3_tokens_case(Suite& s) {
   });
   const std::vector<float> x32 = x.values();
   for (const auto& k : s.kernels(kLinearOp.kernels, kOnGpu)) {
-    const LinearArgs args{x, {LinearPart{w.weight, {}, y, false}}, 0, kTokens};
-    if (!takes_e4m3(k.name) || !s.wants(k.name, name) || !k.fits(s.machine(), args)) continue;
+    const LinearArgs args{x, {LinearPart{w.weight, {}, y, false}}, 0, {kTokens, rounded}};
+    if (!computes(k.name, rounded) || !s.wants(k.name, name) || !k.fits(s.machine(), args)) continue;
     std::vector<double> want, bound;
     for (int64_t t = 0; t < kTokens; ++t) {
       const auto row = exact(x32.data() + t * kCols, kCols);
-      for (const Bounded& v : bounded_product(decoded.data(), w.weight, 0, row, k.name, true)) {
+      for (const Bounded& v : bounded_product(decoded.data(), w.weight, 0, row, k.name, rounded)) {
         want.push_back(v.value);
         bound.push_back(v.error + kEpsF32 * std::abs(v.value) + 1e-30);
       }
@@ -367,7 +397,9 @@ void hostile_case(Suite& s, DType type) {
 void linear_conformance(Suite& s) {
   for (const LinearCase& c : linear_cases()) linear_case(s, c);
   for (const LinearCase& c : e4m3_cases(s.options().gpu != nullptr)) linear_case(s, c);
-  e4m3_tokens_case(s);
+  for (const LinearCase& c : fp4_cases(s.options().gpu != nullptr)) linear_case(s, c);
+  extreme_tokens_case(s, DType::kFP8, TokenRounding::kE4m3);
+  for (const DType type : {DType::kNVFP4, DType::kMXFP4}) extreme_tokens_case(s, type, TokenRounding::kFp4);
   for (const DType type : weight_types())
     if (dtype_info(type).block_elems > 1) decoding_case(s, type), hostile_case(s, type);
 }

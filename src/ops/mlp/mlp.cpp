@@ -14,10 +14,13 @@ bool fits_bf16(const MlpArgs& a, bool (*passes)(DType)) {
   return gemm::fits_bf16(a.h.dtype, {&a.gate, &a.up, &a.down}, passes);
 }
 
+using InE4m3 = mlp_cuda::RoundedEntry<TokenRounding::kE4m3>;
+using InFp4 = mlp_cuda::RoundedEntry<TokenRounding::kFp4>;
 // On a GPU each product goes to the family that is expected to be its fastest, or both to one that is asked for.
 constexpr auto kKernels = joined(  //
     cuda_rows<MlpArgs>({
-        {"cuda_e4m3", mlp_cuda::fits_e4m3, mlp_cuda::launch_e4m3, GpuLevel::kWgmma, nullptr, mlp_cuda::kE4m3Takes},
+        {"cuda_e4m3", InE4m3::fits, InE4m3::launch, GpuLevel::kWgmma, nullptr, mlp_cuda::kE4m3Takes},
+        {"cuda_fp4", InFp4::fits, InFp4::launch, GpuLevel::kFp4, nullptr, mlp_cuda::kFp4Takes},
         {"cuda", mlp_cuda::fits_any, mlp_cuda::launch_any, GpuLevel::kMma, nullptr, mlp_cuda::kTakes},
     }),
     cuda_rows(gemm::kFamilies<MlpArgs, mlp_cuda::Entry>),
@@ -47,7 +50,7 @@ Traffic traffic_of(const MlpArgs& a) {
 
 std::string describe_args(const MlpArgs& a) {
   return fmt::format("h {}, gate {}, up {}, down {}{}{}", describe(a.h), describe(a.gate), describe(a.up),
-                     describe(a.down), activation_note(a.activation), a.for_e4m3() ? ", tokens in e4m3" : "");
+                     describe(a.down), activation_note(a.activation), gemm::note(a.rounded));
 }
 
 }  // namespace
@@ -67,7 +70,7 @@ void swiglu_mlp(const OpContext& ctx, const MlpArgs& a) {
                  .activation = a.activation},
                 a.h);
   MlpArgs all = a;
-  if (!gemm::takes_e4m3_tokens({&a.gate, &a.up, &a.down})) all.e4m3_rows = 0;
+  all.rounded = gemm::rounded_beside({&a.gate, &a.up, &a.down}, a.rounded);
   gemm::split_rows(all, a.h.dim(0), [&](const MlpArgs& part) { dispatch(kMlpOp, ctx, part); });
 }
 
@@ -76,7 +79,7 @@ MlpArgs MlpArgs::rows(int64_t begin, int64_t count) const {
   a.h = h.rows(begin, count);
   a.x = x.rows(begin, count);
   a.latency_rows = std::clamp<int64_t>(latency_rows - begin, 0, count);
-  a.e4m3_rows = std::clamp<int64_t>(begin + count - (h.dim(0) - e4m3_rows), 0, count);
+  a.rounded.rows = std::clamp<int64_t>(begin + count - (h.dim(0) - rounded.rows), 0, count);
   return a;
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "ops/gemm/activation.h"
+#include "ops/gemm/token_rounding.h"
 #include "ops/op.h"
 
 namespace quire {
@@ -21,10 +22,9 @@ struct MlpArgs {
   bool add_to_x = true;
   GateActivation activation = GateActivation::kSilu;
   int64_t latency_rows = 0;  // as for linear
-  int64_t e4m3_rows = 0;     // likewise, of the input of each product
+  RoundedTokens rounded;     // likewise, of the input of each product
 
   bool for_latency() const { return latency_rows > 0; }
-  bool for_e4m3() const { return e4m3_rows > 0; }
   MlpArgs rows(int64_t begin, int64_t count) const;
 };
 

@@ -14,7 +14,7 @@ void reference(const OpContext& ctx, const MlpArgs& a) {
   double* gate = scope.take<double>(tokens * inner);
   float* mid = scope.take<float>(tokens * inner);
   const Tensor mid_as_h = make_tensor(scope.take<float>(tokens * inner), a.h.dtype, {tokens, inner});
-  const gemm::TokensInE4m3 of_gate(a.for_e4m3(), a.gate, rows, tokens), of_up(a.for_e4m3(), a.up, rows, tokens);
+  const gemm::TokensBeside of_gate(a.gate, a.rounded, rows, tokens), of_up(a.up, a.rounded, rows, tokens);
   gemm::reference_gemm(ctx, a.gate, 0, of_gate.rows(), tokens,
                        [&](int64_t t, int64_t n, double v) { gate[t * inner + n] = v + bias(a.gate_bias, n); });
   gemm::reference_gemm(ctx, a.up, 0, of_up.rows(), tokens, [&](int64_t t, int64_t n, double v) {
@@ -24,7 +24,7 @@ void reference(const OpContext& ctx, const MlpArgs& a) {
     mid[at] = load_float(mid_as_h, at);
   });
   for (int64_t t = 0; t < tokens; ++t) rows[t] = mid + t * inner;
-  const gemm::TokensInE4m3 of_down(a.for_e4m3(), a.down, rows, tokens);
+  const gemm::TokensBeside of_down(a.down, a.rounded, rows, tokens);
   gemm::reference_gemm(ctx, a.down, 0, of_down.rows(), tokens, [&](int64_t t, int64_t n, double v) {
     float& x = a.x.row<float>(t)[n];
     const double old = a.add_to_x ? static_cast<double>(x) : 0.0;

@@ -20,13 +20,13 @@ struct MlpCase {
   float gate_size = 2;  // standard deviation of the gate's outputs
   bool add = true;
   GateActivation activation = GateActivation::kSilu;
-  bool e4m3 = false;  // tokens become E4M3 beside FP8 weights
+  TokenRounding rounded = TokenRounding::kNone;
 
   std::string name() const {
     return fmt::format("{}/{}/{} T={} D={} F={} h={}{}{} gate={}{}{}{}", dtype_name(gate), dtype_name(up),
                        dtype_name(down), tokens, width, inner, dtype_name(h), bias ? " bias" : "",
                        gap > 0 ? " strided" : "", gate_size, add ? "" : " overwritten", activation_note(activation),
-                       e4m3 ? " e4m3" : "");
+                       case_note(rounded));
   }
 };
 
@@ -56,7 +56,10 @@ void mlp_case(Suite& s, const MlpCase& c) {
   const auto args = [&](const Buffer& in, const Buffer& out) {
     MlpArgs a{in.tensor().cols(0, c.width), gate.weight, up.weight, down.weight, {}, {}, {},
               out.tensor().cols(0, c.width)};
-    (c.e4m3 ? a.e4m3_rows : a.latency_rows) = a.h.dim(0);
+    if (c.rounded == TokenRounding::kNone)
+      a.latency_rows = a.h.dim(0);
+    else
+      a.rounded = {a.h.dim(0), c.rounded};
     a.add_to_x = c.add;
     a.activation = c.activation;
     if (c.bias) a.gate_bias = gate_bias, a.up_bias = up_bias, a.down_bias = down_bias;
@@ -70,14 +73,14 @@ void mlp_case(Suite& s, const MlpCase& c) {
                            down32 = decode_all(down.weight);
   for (const auto& k : s.kernels(kMlpOp.kernels, kOnGpu)) {
     Buffer got = x, one = x;
-    if (c.e4m3 && !takes_e4m3(k.name)) continue;
+    if (!computes(k.name, c.rounded)) continue;
     if (!s.wants(k.name, name) || !k.fits(s.machine(), args(h, got))) continue;
     std::vector<double> want, bound;
     for (int64_t t = 0; t < c.tokens; ++t) {
       const auto in = exact(h32.data() + t * (c.width + c.gap), c.width);
       const auto product = [&](const std::vector<float>& w, const RandomWeight& like,
                                const std::vector<Bounded>& tokens, const Buffer& bias) {
-        return add_bias(bounded_product(w.data(), like.weight, 0, tokens, k.name, c.e4m3), bias);
+        return add_bias(bounded_product(w.data(), like.weight, 0, tokens, k.name, c.rounded), bias);
       };
       const auto mid =
           bounded_gated(c.activation, product(gate32, gate, in, gate_bias), product(up32, up, in, up_bias), c.h);
@@ -128,13 +131,19 @@ void mlp_conformance(Suite& s) {
     mlp_case(s, {type, type, type, 70, 1280, std::max<int64_t>(64, block)});
   }
   for (const int64_t t : {0, 1, 2, 19, 64, 70, 300}) {
-    const auto in_e4m3 = [&](DType gate, DType down, int64_t width, int64_t inner, GateActivation by) {
-      mlp_case(s, {gate, gate, down, t, width, inner, DType::kBF16, t % 2 == 1, t == 19 ? 8 : 0, 2, t != 70, by, true});
+    const auto rounded = [&](TokenRounding to, DType gate, DType down, int64_t width, int64_t inner,
+                             GateActivation by) {
+      mlp_case(s, {gate, gate, down, t, width, inner, DType::kBF16, t % 2 == 1, t == 19 ? 8 : 0, 2, t != 70, by, to});
     };
-    in_e4m3(DType::kFP8, DType::kFP8, 256, 384, GateActivation::kSilu);
-    in_e4m3(DType::kFP8, DType::kFP8, 128, 128, GateActivation::kGeluTanh);
-    in_e4m3(DType::kFP8, DType::kBF16, 128, 40, GateActivation::kSilu);
-    in_e4m3(DType::kBF16, DType::kFP8, 48, 128, GateActivation::kSwigluOai);
+    rounded(TokenRounding::kE4m3, DType::kFP8, DType::kFP8, 256, 384, GateActivation::kSilu);
+    rounded(TokenRounding::kE4m3, DType::kFP8, DType::kFP8, 128, 128, GateActivation::kGeluTanh);
+    rounded(TokenRounding::kE4m3, DType::kFP8, DType::kBF16, 128, 40, GateActivation::kSilu);
+    rounded(TokenRounding::kE4m3, DType::kBF16, DType::kFP8, 48, 128, GateActivation::kSwigluOai);
+    rounded(TokenRounding::kFp4, DType::kNVFP4, DType::kNVFP4, 256, 384, GateActivation::kSilu);
+    rounded(TokenRounding::kFp4, DType::kNVFP4, DType::kMXFP4, 64, 192, GateActivation::kGeluTanh);
+    rounded(TokenRounding::kFp4, DType::kMXFP4, DType::kMXFP4, 160, 96, GateActivation::kSwigluOai);
+    rounded(TokenRounding::kFp4, DType::kNVFP4, DType::kBF16, 128, 40, GateActivation::kSilu);
+    rounded(TokenRounding::kFp4, DType::kFP8, DType::kNVFP4, 128, 128, GateActivation::kSilu);
   }
   for (const int64_t inner : {1, 15, 17, 31, 33, 40})  // blocks of 32 columns of the product that are not full
     for (const int64_t t : {1, 4, 20})

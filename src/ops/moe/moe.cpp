@@ -100,9 +100,12 @@ bool fits_integers(const MoeArgs& a) {
           (!a.shared_gate.empty() && integers({&a.shared_gate, &a.shared_up, &a.shared_down})));
 }
 
+using InE4m3 = moe_cuda::RoundedEntry<TokenRounding::kE4m3>;
+using InFp4 = moe_cuda::RoundedEntry<TokenRounding::kFp4>;
 constexpr auto kKernels = joined(  //
     cuda_rows<MoeArgs>({
-        {"cuda_e4m3", moe_cuda::fits_e4m3, moe_cuda::launch_e4m3, GpuLevel::kWgmma, nullptr, moe_cuda::kE4m3Takes},
+        {"cuda_e4m3", InE4m3::fits, InE4m3::launch, GpuLevel::kWgmma, nullptr, moe_cuda::kE4m3Takes},
+        {"cuda_fp4", InFp4::fits, InFp4::launch, GpuLevel::kFp4, nullptr, moe_cuda::kFp4Takes},
         {"cuda_few", moe_cuda::fits_few, moe_cuda::launch_few, GpuLevel::kMma, nullptr, moe_cuda::kFewTakes},
         {"cuda_tiles", moe_cuda::fits_routed, moe_cuda::launch_tiles, GpuLevel::kMma, moe_cuda::prefers_tiles,
          moe_cuda::kRoutedTakes},
@@ -183,7 +186,7 @@ std::string describe_args(const MoeArgs& a) {
                      describe(a.h), a.top_k, a.router.rows, a.choice.plain() ? "" : " by sigmoids, biases or groups",
                      a.gate_bias.empty() ? "" : " with biases", a.router_h.empty() ? "" : " by rows of their own",
                      activation_note(a.activation), describe(a.router), describe(a.gate), describe(a.up),
-                     describe(a.down), describe(a.shared_gate), a.for_e4m3() ? ", tokens in e4m3" : "");
+                     describe(a.down), describe(a.shared_gate), gemm::note(a.rounded));
 }
 
 }  // namespace
@@ -195,8 +198,8 @@ void moe(const OpContext& ctx, const MoeArgs& a) {
   const int64_t tokens = a.h.dim(0);
   if (tokens == 0) return;
   MoeArgs seen = a;
-  if (!gemm::takes_e4m3_tokens({&a.gate, &a.up, &a.down, &a.shared_gate, &a.shared_up, &a.shared_down}))
-    seen.e4m3_rows = 0;
+  seen.rounded =
+      gemm::rounded_beside({&a.gate, &a.up, &a.down, &a.shared_gate, &a.shared_up, &a.shared_down}, a.rounded);
   const auto run = [&](const MoeArgs& part) { dispatch(kMoeOp, ctx, part); };
   if (ctx.observer == nullptr) return gemm::split_rows(seen, tokens, run);
   Workspace::Scope scope(ctx.workspace);
@@ -212,7 +215,7 @@ MoeArgs MoeArgs::rows(int64_t begin, int64_t count) const {
   a.x = x.rows(begin, count);
   if (!chosen.empty()) a.chosen = chosen.rows(begin, count);
   a.latency_rows = std::clamp<int64_t>(latency_rows - begin, 0, count);
-  a.e4m3_rows = std::clamp<int64_t>(begin + count - (h.dim(0) - e4m3_rows), 0, count);
+  a.rounded.rows = std::clamp<int64_t>(begin + count - (h.dim(0) - rounded.rows), 0, count);
   return a;
 }
 

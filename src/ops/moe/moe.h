@@ -3,6 +3,7 @@
 #pragma once
 
 #include "ops/gemm/activation.h"
+#include "ops/gemm/token_rounding.h"
 #include "ops/op.h"
 
 namespace quire {
@@ -54,11 +55,10 @@ struct MoeArgs {
   bool add_to_x = true;
   Tensor chosen;             // [T, top_k] i32, optional: receives the chosen experts in rank order (statistics, tests)
   int64_t latency_rows = 0;  // as for linear
-  int64_t e4m3_rows = 0;     // likewise, of the input of each product of FP8 weights
+  RoundedTokens rounded;     // likewise, of the input of each product but the router's
 
   const Tensor& router_input() const { return router_h.empty() ? h : router_h; }
   bool for_latency() const { return latency_rows > 0; }
-  bool for_e4m3() const { return e4m3_rows > 0; }
   MoeArgs rows(int64_t begin, int64_t count) const;
 };
 

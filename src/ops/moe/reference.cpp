@@ -14,7 +14,7 @@ struct ExpertMlp {
   const Weight &gate, &up, &down;
   Tensor gate_bias = {}, up_bias = {}, down_bias = {};  // [E, n], or empty
   GateActivation activation = GateActivation::kSilu;
-  bool e4m3 = false;  // tokens become E4M3 beside FP8 weights
+  RoundedTokens rounded = {};  // of the input of each product
 };
 
 double bias_of(const Tensor& bias, int64_t expert, int64_t n) {
@@ -27,7 +27,7 @@ void expert_mlp(const OpContext& ctx, const ExpertMlp& m, int64_t expert, DType 
   const int64_t count = static_cast<int64_t>(rows.size()), inner = m.gate.rows, width = m.down.rows;
   std::vector<double> g(static_cast<size_t>(count * inner));
   std::vector<float> mid(g.size());
-  const gemm::TokensInE4m3 of_gate(m.e4m3, m.gate, rows.data(), count), of_up(m.e4m3, m.up, rows.data(), count);
+  const gemm::TokensBeside of_gate(m.gate, m.rounded, rows.data(), count), of_up(m.up, m.rounded, rows.data(), count);
   gemm::reference_gemm(ctx, m.gate, expert, of_gate.rows(), count, [&](int64_t i, int64_t n, double v) {
     g[static_cast<size_t>(i * inner + n)] = v + bias_of(m.gate_bias, expert, n);
   });
@@ -38,7 +38,7 @@ void expert_mlp(const OpContext& ctx, const ExpertMlp& m, int64_t expert, DType 
   });
   std::vector<const float*> mids(rows.size());
   for (size_t i = 0; i < rows.size(); ++i) mids[i] = mid.data() + static_cast<int64_t>(i) * inner;
-  const gemm::TokensInE4m3 of_down(m.e4m3, m.down, mids.data(), count);
+  const gemm::TokensBeside of_down(m.down, m.rounded, mids.data(), count);
   out.assign(static_cast<size_t>(count * width), 0.0);
   gemm::reference_gemm(ctx, m.down, expert, of_down.rows(), count, [&](int64_t i, int64_t n, double v) {
     out[static_cast<size_t>(i * width + n)] = v + bias_of(m.down_bias, expert, n);
@@ -144,15 +144,15 @@ void reference(const OpContext& ctx, const MoeArgs& a) {
         }
     if (in.empty()) continue;
     std::vector<double> out;
-    expert_mlp(ctx, {a.gate, a.up, a.down, a.gate_bias, a.up_bias, a.down_bias, a.activation, a.for_e4m3()}, e,
-               a.h.dtype, in, out);
+    expert_mlp(ctx, {a.gate, a.up, a.down, a.gate_bias, a.up_bias, a.down_bias, a.activation, a.rounded}, e, a.h.dtype,
+               in, out);
     for (size_t i = 0; i < slot.size(); ++i)
       std::copy_n(out.begin() + static_cast<int64_t>(i) * width, width,
                   ranked.begin() + static_cast<int64_t>(slot[i]) * width);
   }
   std::vector<double> shared;
   if (!a.shared_gate.empty())
-    expert_mlp(ctx, {a.shared_gate, a.shared_up, a.shared_down, {}, {}, {}, a.activation, a.for_e4m3()}, 0, a.h.dtype,
+    expert_mlp(ctx, {a.shared_gate, a.shared_up, a.shared_down, {}, {}, {}, a.activation, a.rounded}, 0, a.h.dtype,
                rows, shared);
 
   for (int64_t t = 0; t < tokens; ++t) {

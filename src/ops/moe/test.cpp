@@ -36,7 +36,7 @@ struct MoeCase {
   bool biases = false;       // of the router and of the experts
   bool router_rows = false;  // the router reads rows of its own
   bool factors = false;      // of each expert's down matrix, whatever its type
-  bool e4m3 = false;         // tokens become E4M3 beside FP8 weights
+  TokenRounding rounded = TokenRounding::kNone;
 
   std::string name() const {
     constexpr const char* kRouters[] = {"random", "one_expert", "ties", "pairs"};
@@ -51,7 +51,7 @@ struct MoeCase {
                        other("down", down), tokens, width, inner, top_k, experts, shared, other("of", shared_type),
                        shared_router ? "+router" : "", dtype_name(h), kRouters[static_cast<int>(router)],
                        add ? "" : " overwritten", by, biases ? " biases" : "", activation_note(activation)) +
-           (router_rows ? " by rows of their own" : "") + (factors ? " factors" : "") + (e4m3 ? " e4m3" : "");
+           (router_rows ? " by rows of their own" : "") + (factors ? " factors" : "") + std::string(case_note(rounded));
   }
 };
 
@@ -141,7 +141,10 @@ struct MoeData {
     a.x = out.tensor().cols(0, c.width);
     a.add_to_x = c.add;
     a.chosen = chosen;
-    (c.e4m3 ? a.e4m3_rows : a.latency_rows) = a.h.dim(0);
+    if (c.rounded == TokenRounding::kNone)
+      a.latency_rows = a.h.dim(0);
+    else
+      a.rounded = {a.h.dim(0), c.rounded};
     return a;
   }
 };
@@ -161,7 +164,7 @@ std::vector<Bounded> expert(const MoeCase& c, const ExpertMlp& mlp, int64_t e, c
     Weight one = w.weight;
     one.data = reinterpret_cast<const std::byte*>(one.row(0, e));
     one.experts = 1;
-    std::vector<Bounded> y = bounded_product(decode_all(one).data(), w.weight, e, in, kernel, c.e4m3);
+    std::vector<Bounded> y = bounded_product(decode_all(one).data(), w.weight, e, in, kernel, c.rounded);
     return bias == nullptr ? y : with_bias(std::move(y), bias->tensor().row<float>(e));
   };
   std::vector<Bounded> y =
@@ -225,7 +228,7 @@ void moe_case(Suite& s, const MoeCase& c) {
 
   for (const auto& k : s.kernels(kMoeOp.kernels, kOnGpu)) {
     Buffer got = m.x, one = m.x, chosen(DType::kI32, {c.tokens, c.top_k});
-    if (c.e4m3 && !takes_e4m3(k.name)) continue;
+    if (!computes(k.name, c.rounded)) continue;
     if (!s.wants(k.name, name) || !k.fits(s.machine(), m.args(c, m.h, got, chosen))) continue;
     OpContext ctx = s.context(Device::kCpu);
     const KernelChoice choice{{{"moe", std::string(k.name)}}};
@@ -288,9 +291,9 @@ void moe_conformance(Suite& s) {
       moe_case(s, {DType::kQ8_0, t, 64, 32, 6, 3, 32, false, router});
     }
   for (const int64_t t : {0, 1, 2, 9, 21, 70, 300}) {
-    const auto in_e4m3 = [&](int64_t experts, int k, int64_t shared, std::optional<DType> down,
-                             std::optional<DType> shared_type, Router router) {
-      moe_case(s, {.type = DType::kFP8,
+    const auto rounded = [&](TokenRounding to, DType type, int64_t experts, int k, int64_t shared,
+                             std::optional<DType> down, std::optional<DType> shared_type, Router router) {
+      moe_case(s, {.type = type,
                    .tokens = t,
                    .width = 256,
                    .inner = 128,
@@ -303,13 +306,16 @@ void moe_conformance(Suite& s) {
                    .down = down,
                    .shared_type = shared_type,
                    .biases = shared == 0,
-                   .e4m3 = true});
+                   .rounded = to});
     };
-    in_e4m3(8, 3, 0, {}, {}, Router::kRandom);
-    in_e4m3(8, 3, 128, {}, {}, Router::kRandom);  // one more of the others
-    in_e4m3(8, 3, 256, {}, {}, Router::kRandom);  // products of its own
-    in_e4m3(5, 2, 64, DType::kBF16, DType::kBF16, Router::kRandom);
-    in_e4m3(40, 4, 128, {}, {}, Router::kOneExpert);  // most experts empty, four with every token
+    for (const DType type : {DType::kFP8, DType::kNVFP4, DType::kMXFP4}) {
+      const TokenRounding to = type == DType::kFP8 ? TokenRounding::kE4m3 : TokenRounding::kFp4;
+      rounded(to, type, 8, 3, 0, {}, {}, Router::kRandom);
+      rounded(to, type, 8, 3, 128, {}, {}, Router::kRandom);  // one more of the others
+      rounded(to, type, 8, 3, 256, {}, {}, Router::kRandom);  // products of its own
+      rounded(to, type, 5, 2, 64, DType::kBF16, DType::kBF16, Router::kRandom);
+      rounded(to, type, 40, 4, 128, {}, {}, Router::kOneExpert);  // most experts empty, four with every token
+    }
   }
   for (const int64_t t : {1, 21})
     moe_case(s, {DType::kNVFP4, t, 64, 64, 8, 2, 64, true, Router::kRandom, DType::kBF16, false});

@@ -99,10 +99,9 @@ void attention(const LayerPass& pass, const AttentionSpec& a, const AttentionWei
   Rope rope = c.rope;
   if (!turns_by_axes) rope.axes = {};
   const size_t products = w.k.empty() ? 1 : w.v.empty() ? 2 : 3;
-  linear(pass.ctx, {.x = h,
-                    .parts = std::span(parts).first(products),
-                    .latency_rows = pass.latency_rows,
-                    .e4m3_rows = pass.e4m3_rows});
+  linear(
+      pass.ctx,
+      {.x = h, .parts = std::span(parts).first(products), .latency_rows = pass.latency_rows, .rounded = pass.rounded});
   attention_prepare(pass.ctx, {.q_proj = r.q_proj,
                                .k_proj = keys,
                                .v_proj = values,
@@ -130,7 +129,7 @@ void attention(const LayerPass& pass, const AttentionSpec& a, const AttentionWei
   linear(pass.ctx, {.x = r.mix,
                     .parts = {{.w = w.out, .bias = w.out_bias, .y = to.x, .add_to_y = to.add}},
                     .latency_rows = pass.latency_rows,
-                    .e4m3_rows = pass.e4m3_rows});
+                    .rounded = pass.rounded});
 }
 
 }  // namespace quire

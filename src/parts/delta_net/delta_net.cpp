@@ -62,7 +62,7 @@ void delta_net(const LayerPass& pass, const DeltaSpec& d, const DeltaWeights& w,
                const SegmentArray& segments, const DeltaActivations& s, const Tensor& h, const PartOutput& to) {
   const LinearPart parts[] = {
       {.w = w.qkv, .y = s.qkv}, {.w = w.z, .y = s.z}, {.w = w.alpha, .y = s.a}, {.w = w.beta, .y = s.b}};
-  linear(pass.ctx, {.x = h, .parts = parts, .latency_rows = pass.latency_rows, .e4m3_rows = pass.e4m3_rows});
+  linear(pass.ctx, {.x = h, .parts = parts, .latency_rows = pass.latency_rows, .rounded = pass.rounded});
   gated_delta_net(pass.ctx, {.qkv = s.qkv,
                              .z = s.z,
                              .a = s.a,
@@ -87,7 +87,7 @@ void delta_net(const LayerPass& pass, const DeltaSpec& d, const DeltaWeights& w,
   linear(pass.ctx, {.x = s.mix,
                     .parts = {{.w = w.out, .y = to.x, .add_to_y = to.add}},
                     .latency_rows = pass.latency_rows,
-                    .e4m3_rows = pass.e4m3_rows});
+                    .rounded = pass.rounded});
 }
 
 }  // namespace quire

@@ -40,7 +40,7 @@ void dense_mlp(const LayerPass& pass, const DenseSpec& spec, const DenseWeights&
                         .add_to_x = to.add,
                         .activation = spec.activation,
                         .latency_rows = pass.latency_rows,
-                        .e4m3_rows = pass.e4m3_rows});
+                        .rounded = pass.rounded});
 }
 
 }  // namespace quire

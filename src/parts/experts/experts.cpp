@@ -78,7 +78,7 @@ void expert_mlps(const LayerPass& pass, const ExpertsSpec& spec, const ExpertWei
                  .add_to_x = to.add,
                  .chosen = {},
                  .latency_rows = pass.latency_rows,
-                 .e4m3_rows = pass.e4m3_rows});
+                 .rounded = pass.rounded});
 }
 
 }  // namespace quire

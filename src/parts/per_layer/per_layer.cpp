@@ -49,10 +49,9 @@ void per_layer_input(const LayerPass& pass, const PerLayerSpec& spec, const PerL
   const auto by_layer = [&](const Tensor& t) { return t.reshaped({rows * spec.layers, spec.width}); };
   // The embeddings as products take them: nothing is added up here.
   reduce_partials(pass.ctx, {.partials = x.reshaped({1, rows, d}), .x = scratch, .add_to_x = false, .h = h});
-  linear(pass.ctx, {.x = h,
-                    .parts = {{.w = w.projection, .y = other}},
-                    .latency_rows = pass.latency_rows,
-                    .e4m3_rows = pass.e4m3_rows});
+  linear(
+      pass.ctx,
+      {.x = h, .parts = {{.w = w.projection, .y = other}}, .latency_rows = pass.latency_rows, .rounded = pass.rounded});
   add_rms_norm(pass.ctx, {.x = by_layer(other), .add = {}, .weight = w.norm, .eps = pass.eps, .h = by_layer(s.all)});
   tokens.table = w.table;
   tokens.x = other;
@@ -63,18 +62,15 @@ void per_layer_input(const LayerPass& pass, const PerLayerSpec& spec, const PerL
 
 void per_layer_output(const LayerPass& pass, const PerLayerSpec& spec, const PerLayerWeights& w,
                       const PerLayerActivations& s, const Tensor& h, const Tensor& out) {
-  linear(
-      pass.ctx,
-      {.x = h, .parts = {{.w = w.gate, .y = s.gate}}, .latency_rows = pass.latency_rows, .e4m3_rows = pass.e4m3_rows});
+  linear(pass.ctx,
+         {.x = h, .parts = {{.w = w.gate, .y = s.gate}}, .latency_rows = pass.latency_rows, .rounded = pass.rounded});
   gated_product(pass.ctx, {.gate = s.gate,
                            .up = s.all.cols(pass.layer * spec.width, spec.width),
                            .y = s.gated,
                            .activation = spec.activation});
   pass.show("per_layer_gated", s.gated);
-  linear(pass.ctx, {.x = s.gated,
-                    .parts = {{.w = w.out, .y = out}},
-                    .latency_rows = pass.latency_rows,
-                    .e4m3_rows = pass.e4m3_rows});
+  linear(pass.ctx,
+         {.x = s.gated, .parts = {{.w = w.out, .y = out}}, .latency_rows = pass.latency_rows, .rounded = pass.rounded});
 }
 
 }  // namespace quire

@@ -4,6 +4,7 @@
 #include "ops/conformance/gpu.h"
 #include "ops/cuda/context.h"
 #include "ops/cuda/weights.h"
+#include "ops/gemm/cuda/fp4.h"
 #include "ops/gemm/cuda/pack.h"
 #include "ops/rows/cuda/limits.h"
 
@@ -19,7 +20,9 @@ class CudaGpu final : public Gpu {
   Status open(int gpu);
 
   std::string name() const override { return name_; }
-  Machine machine() const override { return {.device = Device::kCuda, .gpu = limits_}; }
+  Machine machine() const override {
+    return {.device = Device::kCuda, .gpu = limits_, .fp4 = gemm::has_fp4_products()};
+  }
   std::span<std::byte> memory() override { return memory_.span(); }
   std::span<std::byte> staging() override { return staging_.span(); }
   int64_t packed_bytes(const Weight& w, bool paired) const override {

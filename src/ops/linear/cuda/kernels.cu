@@ -6,8 +6,8 @@
 #include "ops/cuda/arguments.h"
 #include "ops/cuda/context.h"
 #include "ops/cuda/weights.h"
-#include "ops/gemm/cuda/e4m3.h"
 #include "ops/gemm/cuda/gemm.h"
+#include "ops/gemm/cuda/rounded.h"
 
 namespace quire::linear_cuda {
 namespace {
@@ -74,17 +74,17 @@ void launch(const OpContext& ctx, const LinearArgs& a, gemm::Path path) {
   if (!c.dry) c.keep(launch_gemm(c.stream, product).context("linear"));
 }
 
-bool fits_e4m3(const Machine& m, const LinearArgs& a) {
-  return a.for_e4m3() && is_product(a) && gemm::takes_e4m3(product_of(a, gemm::Path::kAuto), m.gpu);
+bool fits_rounded(const Machine& m, const LinearArgs& a, TokenRounding tokens) {
+  return a.rounded.are(tokens) && is_product(a) && gemm::takes_rounded(tokens, product_of(a, gemm::Path::kAuto), m.gpu);
 }
 
-void launch_e4m3(const OpContext& ctx, const LinearArgs& a) {
+void launch_rounded(const OpContext& ctx, const LinearArgs& a, TokenRounding tokens) {
   cuda::Context& c = cuda::context_of(ctx);
   const gemm::Product product = product_of(a, gemm::Path::kAuto);
   c.weights.read(parts_read(a), c.dry);
   Workspace::Scope scope(ctx.workspace);
-  std::byte* const room = scope.take<std::byte>(gemm::e4m3_bytes(product));
-  if (!c.dry) c.keep(gemm::launch_e4m3(c.stream, product, room).context("linear"));
+  std::byte* const room = scope.take<std::byte>(gemm::rounded_bytes(tokens, product));
+  if (!c.dry) c.keep(gemm::launch_rounded(c.stream, tokens, product, room).context("linear"));
 }
 
 }  // namespace quire::linear_cuda

@@ -12,9 +12,15 @@ bool fits(const Machine& m, const LinearArgs& a, gemm::Path path);
 bool prefers(const Machine& m, const LinearArgs& a, gemm::Path path);
 void launch(const OpContext& ctx, const LinearArgs& a, gemm::Path path);
 
-// FP8 weights and tokens that become E4M3 (ops/gemm/cuda/e4m3.h).
-bool fits_e4m3(const Machine& m, const LinearArgs& a);
-void launch_e4m3(const OpContext& ctx, const LinearArgs& a);
+// Tokens that are rounded beside such weights (ops/gemm/cuda/rounded.h).
+bool fits_rounded(const Machine& m, const LinearArgs& a, TokenRounding tokens);
+void launch_rounded(const OpContext& ctx, const LinearArgs& a, TokenRounding tokens);
+
+template <TokenRounding kTokens>
+struct RoundedEntry {
+  static bool fits(const Machine& m, const LinearArgs& a) { return fits_rounded(m, a, kTokens); }
+  static void launch(const OpContext& ctx, const LinearArgs& a) { launch_rounded(ctx, a, kTokens); }
+};
 
 template <gemm::Path kPath>
 struct Entry {

@@ -5,8 +5,8 @@
 #include "ops/cuda/arguments.h"
 #include "ops/cuda/context.h"
 #include "ops/cuda/weights.h"
-#include "ops/gemm/cuda/e4m3.h"
 #include "ops/gemm/cuda/gemm.h"
+#include "ops/gemm/cuda/rounded.h"
 
 namespace quire::mlp_cuda {
 namespace {
@@ -54,17 +54,18 @@ struct Products {
   }
 };
 
-// Whether both products can be computed by this path, and at least one of them of tokens in E4M3 where that is asked
+// Whether both products can be computed by this path, and at least one of them of rounded tokens where that is asked
 // for.
-bool fits(const Machine& m, const MlpArgs& a, gemm::Path path, bool e4m3) {
+bool fits(const Machine& m, const MlpArgs& a, gemm::Path path, TokenRounding tokens) {
   if (a.h.dtype != DType::kBF16 || a.gate.dtype != a.up.dtype || a.gate.experts != 1) return false;
   Products p(a, path);
   p.place(reinterpret_cast<std::byte*>(uintptr_t{256}), nullptr);  // some aligned address: nothing is read
-  if (e4m3 && !takes_e4m3(p.up, m.gpu) && !takes_e4m3(p.down, m.gpu)) return false;
+  if (tokens != TokenRounding::kNone && !takes_rounded(tokens, p.up, m.gpu) && !takes_rounded(tokens, p.down, m.gpu))
+    return false;
   return takes(p.up, m.gpu) && takes(p.down, m.gpu);
 }
 
-void launch(const OpContext& ctx, const MlpArgs& a, gemm::Path path, bool e4m3) {
+void launch(const OpContext& ctx, const MlpArgs& a, gemm::Path path, TokenRounding tokens) {
   cuda::Context& c = cuda::context_of(ctx);
   Products p(a, path);
   c.weights.read({cuda::range_of(cuda::packed_pair(a.gate)), {}}, c.dry);
@@ -73,12 +74,12 @@ void launch(const OpContext& ctx, const MlpArgs& a, gemm::Path path, bool e4m3) 
   const cuda::DeviceLimits& gpu = ctx.machine.gpu;
   std::byte* const mid = scope.take<std::byte>(p.mid_bytes);
   p.place(mid, scope.take<float>(p.sums(gpu)));
-  const bool up = e4m3 && takes_e4m3(p.up, gpu), down = e4m3 && takes_e4m3(p.down, gpu);
-  std::byte* const rounded =
-      scope.take<std::byte>(std::max(up ? gemm::e4m3_bytes(p.up) : 0, down ? gemm::e4m3_bytes(p.down) : 0));
+  const bool up = takes_rounded(tokens, p.up, gpu), down = takes_rounded(tokens, p.down, gpu);
+  std::byte* const room = scope.take<std::byte>(
+      std::max(up ? gemm::rounded_bytes(tokens, p.up) : 0, down ? gemm::rounded_bytes(tokens, p.down) : 0));
   if (c.dry) return;
-  const auto one = [&](const gemm::Product& product, bool in_e4m3) {
-    return in_e4m3 ? gemm::launch_e4m3(c.stream, product, rounded) : launch_gemm(c.stream, product);
+  const auto one = [&](const gemm::Product& product, bool rounded) {
+    return rounded ? gemm::launch_rounded(c.stream, tokens, product, room) : launch_gemm(c.stream, product);
   };
   c.keep(one(p.up, up).context("swiglu_mlp: gate and up"));
   c.keep(one(p.down, down).context("swiglu_mlp: down"));
@@ -87,17 +88,17 @@ void launch(const OpContext& ctx, const MlpArgs& a, gemm::Path path, bool e4m3) 
 }  // namespace
 
 bool fits(const Machine& m, const MlpArgs& a, gemm::Path path) {
-  return fits(m, a, path, false);
+  return fits(m, a, path, TokenRounding::kNone);
 }
 void launch(const OpContext& ctx, const MlpArgs& a, gemm::Path path) {
-  launch(ctx, a, path, false);
+  launch(ctx, a, path, TokenRounding::kNone);
 }
 
-bool fits_e4m3(const Machine& m, const MlpArgs& a) {
-  return a.for_e4m3() && fits(m, a, gemm::Path::kAuto, true);
+bool fits_rounded(const Machine& m, const MlpArgs& a, TokenRounding tokens) {
+  return a.rounded.are(tokens) && fits(m, a, gemm::Path::kAuto, tokens);
 }
-void launch_e4m3(const OpContext& ctx, const MlpArgs& a) {
-  launch(ctx, a, gemm::Path::kAuto, true);
+void launch_rounded(const OpContext& ctx, const MlpArgs& a, TokenRounding tokens) {
+  launch(ctx, a, gemm::Path::kAuto, tokens);
 }
 
 }  // namespace quire::mlp_cuda

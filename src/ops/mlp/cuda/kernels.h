@@ -11,9 +11,15 @@ namespace quire::mlp_cuda {
 bool fits(const Machine& m, const MlpArgs& a, gemm::Path path);
 void launch(const OpContext& ctx, const MlpArgs& a, gemm::Path path);
 
-// Both products, or the one whose weights are FP8, of tokens that become E4M3 (ops/gemm/cuda/e4m3.h).
-bool fits_e4m3(const Machine& m, const MlpArgs& a);
-void launch_e4m3(const OpContext& ctx, const MlpArgs& a);
+// Both products, or the one of such weights, of tokens that are rounded beside them (ops/gemm/cuda/rounded.h).
+bool fits_rounded(const Machine& m, const MlpArgs& a, TokenRounding tokens);
+void launch_rounded(const OpContext& ctx, const MlpArgs& a, TokenRounding tokens);
+
+template <TokenRounding kTokens>
+struct RoundedEntry {
+  static bool fits(const Machine& m, const MlpArgs& a) { return fits_rounded(m, a, kTokens); }
+  static void launch(const OpContext& ctx, const MlpArgs& a) { launch_rounded(ctx, a, kTokens); }
+};
 
 inline bool fits_any(const Machine& m, const MlpArgs& a) {
   return fits(m, a, gemm::Path::kAuto);
@@ -36,5 +42,8 @@ inline constexpr std::string_view kTakes = "bf16, gate and up of one type, width
 inline constexpr std::string_view kE4m3Takes =
     "FP8 weights, tokens that become E4M3, gate and up of one type, widths that are multiples of 8, compute capability "
     "9.0";
+inline constexpr std::string_view kFp4Takes =
+    "NVFP4 or MXFP4 weights, tokens that become FP4, gate and up of one type, widths that are multiples of 8, compute "
+    "capability 12.x";
 
 }  // namespace quire::mlp_cuda

@@ -14,8 +14,8 @@
 #include "ops/cuda/arguments.h"
 #include "ops/cuda/context.h"
 #include "ops/cuda/weights.h"
-#include "ops/gemm/cuda/e4m3.h"
 #include "ops/gemm/cuda/gemm.h"
+#include "ops/gemm/cuda/rounded.h"
 #include "ops/moe/cuda/few.h"
 #include "ops/moe/cuda/routing.h"
 
@@ -41,11 +41,12 @@ struct Call {
   int32_t rows, experts;
   int32_t results;  // of a token: top_k, and one of the shared expert if there is any
   int32_t sorted;   // rows sorted by expert
-  // Whose tokens become E4M3.
-  struct InE4m3 {
+  // What tokens become, and whose.
+  struct Rounded {
+    TokenRounding to = TokenRounding::kNone;
     bool up = false, down = false, shared_up = false, shared_down = false;
     bool any() const { return up || down || shared_up || shared_down; }
-  } e4m3;
+  } rounded;
 
   explicit Call(const MoeArgs& a)
       : args(a),
@@ -76,7 +77,7 @@ struct Scratch {
   uint16_t* choice;
   int32_t *offsets, *tokens, *slots, *positions;
   __nv_bfloat16 *mid, *shared_mid, *results_of_experts;
-  std::byte* rounded;  // tokens in E4M3
+  std::byte* rounded;  // tokens
   int64_t bytes = 0;
 
   Scratch(const Call& c, std::byte* base) {
@@ -214,36 +215,39 @@ gemm::Product shared_down_product(const Call& c, const Scratch& s) {
 
 int64_t Scratch::rounded_bytes(const Call& c, const Scratch& s) {
   int64_t most = 0;
-  const auto note = [&](bool e4m3, const gemm::Product& p) { most = std::max(most, e4m3 ? gemm::e4m3_bytes(p) : 0); };
-  note(c.e4m3.up, gate_up_product(c, s));
-  note(c.e4m3.down, down_product(c, s));
+  const auto note = [&](bool rounded, const gemm::Product& p) {
+    if (rounded) most = std::max(most, gemm::rounded_bytes(c.rounded.to, p));
+  };
+  note(c.rounded.up, gate_up_product(c, s));
+  note(c.rounded.down, down_product(c, s));
   if (c.shared_apart()) {
-    note(c.e4m3.shared_up, shared_up_product(c, s));
-    note(c.e4m3.shared_down, shared_down_product(c, s));
+    note(c.rounded.shared_up, shared_up_product(c, s));
+    note(c.rounded.shared_down, shared_down_product(c, s));
   }
   return most;
 }
 
-// The call with tokens in E4M3 wherever weights are FP8.
-Call call_in_e4m3(const MoeArgs& a, const cuda::DeviceLimits& gpu) {
+// The call with rounded tokens wherever weights are of a type that they are for.
+Call call_rounded(const MoeArgs& a, const cuda::DeviceLimits& gpu) {
   Call c(a);
   const Scratch s(c, reinterpret_cast<std::byte*>(uintptr_t{256}));  // some address: nothing is read
-  c.e4m3 = {.up = takes_e4m3(gate_up_product(c, s), gpu), .down = takes_e4m3(down_product(c, s), gpu)};
+  const auto takes = [&](const gemm::Product& p) { return takes_rounded(a.rounded.to, p, gpu); };
+  c.rounded = {.to = a.rounded.to, .up = takes(gate_up_product(c, s)), .down = takes(down_product(c, s))};
   if (c.shared_apart()) {
-    c.e4m3.shared_up = takes_e4m3(shared_up_product(c, s), gpu);
-    c.e4m3.shared_down = takes_e4m3(shared_down_product(c, s), gpu);
+    c.rounded.shared_up = takes(shared_up_product(c, s));
+    c.rounded.shared_down = takes(shared_down_product(c, s));
   }
   return c;
 }
 
-Status launch_one(cudaStream_t stream, const gemm::Product& p, bool e4m3, const Scratch& s) {
-  return e4m3 ? gemm::launch_e4m3(stream, p, s.rounded) : launch_gemm(stream, p);
+Status launch_one(cudaStream_t stream, const Call& c, const gemm::Product& p, bool rounded, const Scratch& s) {
+  return rounded ? gemm::launch_rounded(stream, c.rounded.to, p, s.rounded) : launch_gemm(stream, p);
 }
 
 Status launch_experts(cudaStream_t stream, const Call& c, const Scratch& s, gemm::Path path) {
   gemm::Product up = gate_up_product(c, s), down = down_product(c, s);
   up.path = down.path = path;
-  if (path == gemm::Path::kTile && !c.e4m3.up) {
+  if (path == gemm::Path::kTile && !c.rounded.up) {
     // Where the results will be: nobody needs the rows then.
     QUIRE_CHECKED(launch_scatter(stream, {.h = up.problem.x,
                                           .h_stride = up.problem.x_stride,
@@ -257,14 +261,15 @@ Status launch_experts(cudaStream_t stream, const Call& c, const Scratch& s, gemm
     up.problem.x_stride = c.gate_up.cols;
     up.problem.x_rows = nullptr;
   }
-  QUIRE_CHECKED(launch_one(stream, up, c.e4m3.up, s).context("moe: gate and up"));
-  return launch_one(stream, down, c.e4m3.down, s).context("moe: down");
+  QUIRE_CHECKED(launch_one(stream, c, up, c.rounded.up, s).context("moe: gate and up"));
+  return launch_one(stream, c, down, c.rounded.down, s).context("moe: down");
 }
 
 // Of a shared expert that could not be stacked: its results lie behind the experts' of each token.
 Status launch_shared(cudaStream_t stream, const Call& c, const Scratch& s) {
-  QUIRE_CHECKED(launch_one(stream, shared_up_product(c, s), c.e4m3.shared_up, s).context("moe: shared gate and up"));
-  return launch_one(stream, shared_down_product(c, s), c.e4m3.shared_down, s).context("moe: shared down");
+  QUIRE_CHECKED(
+      launch_one(stream, c, shared_up_product(c, s), c.rounded.shared_up, s).context("moe: shared gate and up"));
+  return launch_one(stream, c, shared_down_product(c, s), c.rounded.shared_down, s).context("moe: shared down");
 }
 
 Status launch_combine(cudaStream_t stream, const Call& c, const Scratch& s) {
@@ -294,7 +299,7 @@ void launch(const OpContext& ctx, const Call& c, After&& after) {
 void launch_routed(const OpContext& ctx, const Call& call, gemm::Path path) {
   launch(ctx, call, [&](const Call& c, const Scratch& s) -> Status {
     cudaStream_t stream = cuda::context_of(ctx).stream;
-    const bool scattered = path == gemm::Path::kTile && !c.e4m3.up;
+    const bool scattered = path == gemm::Path::kTile && !c.rounded.up;
     QUIRE_CHECKED(launch_routing(stream, routing(c, s), scattered ? s.positions : nullptr));
     QUIRE_CHECKED(launch_experts(stream, c, s, path));
     if (c.shared_apart()) QUIRE_CHECKED(launch_shared(stream, c, s));
@@ -323,11 +328,11 @@ void launch_stream(const OpContext& ctx, const MoeArgs& a) {
   launch_routed(ctx, Call(a), gemm::Path::kStream);
 }
 
-bool fits_e4m3(const Machine& m, const MoeArgs& a) {
-  return a.for_e4m3() && fits_routed(m, a) && call_in_e4m3(a, m.gpu).e4m3.any();
+bool fits_rounded(const Machine& m, const MoeArgs& a, TokenRounding tokens) {
+  return a.rounded.are(tokens) && fits_routed(m, a) && call_rounded(a, m.gpu).rounded.any();
 }
-void launch_e4m3(const OpContext& ctx, const MoeArgs& a) {
-  launch_routed(ctx, call_in_e4m3(a, ctx.machine.gpu), gemm::Path::kTile);
+void launch_rounded(const OpContext& ctx, const MoeArgs& a, TokenRounding) {
+  launch_routed(ctx, call_rounded(a, ctx.machine.gpu), gemm::Path::kTile);
 }
 
 bool fits_few(const Machine& m, const MoeArgs& a) {

@@ -14,9 +14,15 @@ bool prefers_tiles(const Machine& m, const MoeArgs& a);
 void launch_tiles(const OpContext& ctx, const MoeArgs& a);
 void launch_stream(const OpContext& ctx, const MoeArgs& a);
 
-// The same as tiles, with tokens that become E4M3 where the weights are FP8 (ops/gemm/cuda/e4m3.h).
-bool fits_e4m3(const Machine& m, const MoeArgs& a);
-void launch_e4m3(const OpContext& ctx, const MoeArgs& a);
+// The same as tiles, with tokens that are rounded beside such weights (ops/gemm/cuda/rounded.h).
+bool fits_rounded(const Machine& m, const MoeArgs& a, TokenRounding tokens);
+void launch_rounded(const OpContext& ctx, const MoeArgs& a, TokenRounding tokens);
+
+template <TokenRounding kTokens>
+struct RoundedEntry {
+  static bool fits(const Machine& m, const MoeArgs& a) { return fits_rounded(m, a, kTokens); }
+  static void launch(const OpContext& ctx, const MoeArgs& a) { launch_rounded(ctx, a, kTokens); }
+};
 
 inline constexpr std::string_view kFewTakes =
     "up to 8 tokens and 512 experts, gate, up and down of one type (or Q4_K with Q6_K), shared "
@@ -28,5 +34,7 @@ inline constexpr std::string_view kRoutedTakes =
 
 inline constexpr std::string_view kE4m3Takes =
     "FP8 weights, tokens that become E4M3, compute capability 9.0, and what cuda_tiles takes";
+inline constexpr std::string_view kFp4Takes =
+    "NVFP4 or MXFP4 weights, tokens that become FP4, compute capability 12.x, and what cuda_tiles takes";
 
 }  // namespace quire::moe_cuda
