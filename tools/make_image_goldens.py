@@ -18,10 +18,13 @@ import torch
 import transformers
 
 PAD = 316
+IMAGE = 313  # of Gemma 4, whose models take the padding token's embeddings in the place of this one's
 MODELS = [
     dict(name="image-qwen35", cls="Qwen3_5", text="tiny-qwen35", tower="vision-qwen35"),
     dict(name="image-qwen3vl", cls="Qwen3VL", text="tiny-qwen3vl", tower="vision-qwen3vl"),  # with deepstack
     dict(name="image-gemma3", cls="Gemma3", text="tiny-gemma3", hidden=48, tower="vision-gemma3"),  # tokens of a picture attend to each other in both directions
+    dict(name="image-gemma4", cls="Gemma4", text="tiny-gemma4", tower="vision-gemma4", direction="vision"),  # there in layers with a window alone
+    dict(name="image-gemma4e", cls="Gemma4", text="tiny-gemma4e", tower="vision-gemma4e", direction=None),  # with embeddings of each layer
 ]
 
 # Numbers of text tokens, and images by number (as "#0"), in their order. transformers takes images without a token in
@@ -48,7 +51,8 @@ def patches_of(t):
     bits = towers.bf16_bits(towers.uniform(t["seed"], "pixels", n * 3 * plane))
     values = (bits.astype(np.uint32) << np.uint32(16)).view(np.float32).astype(np.float64)
     pixels = np.floor((values + 1) * 127.5 + 0.5).astype(np.uint8)
-    normalised = ((pixels * (1 / 255)).astype(np.float32) - np.float32(0.5)) / np.float32(0.5)
+    scaled = (pixels * (1 / 255)).astype(np.float32)
+    normalised = scaled if t["cls"] == "Gemma4" else (scaled - np.float32(0.5)) / np.float32(0.5)
     return torch.from_numpy(normalised.reshape(n, 3, plane))
 
 
@@ -68,6 +72,21 @@ def build_gemma(m, t, text):
     return model, t
 
 
+def build_gemma4(row, m, t, text):
+    of_text = dict(text.config.to_dict(), use_bidirectional_attention=row["direction"], pad_token_id=PAD)
+    config = towers.gemma4_config(t, of_text)
+    config.image_token_id, config.tie_word_embeddings = IMAGE, m["tied"]
+    model = transformers.Gemma4ForConditionalGeneration(config).float().eval()
+    assert model.config.text_config.layer_types == text.config.layer_types and model.config.text_config.rope_parameters == text.config.rope_parameters
+    model.model.language_model.load_state_dict(text.model.state_dict())
+    if m["tied"]:
+        model.tie_weights()
+    else:
+        model.lm_head.load_state_dict(text.lm_head.state_dict())
+    towers.fill(t, {"model.vision_tower.": model.model.vision_tower, "model.embed_vision.": model.model.embed_vision})
+    return model, t
+
+
 def build(row):
     m = next(m for m in texts.MODELS if m["name"] == row["text"])
     t = next(t for t in towers.TOWERS if t["name"] == row["tower"])
@@ -75,6 +94,8 @@ def build(row):
     text, _ = texts.hf_model(m)
     if row["cls"] == "Gemma3":
         return build_gemma(m, t, text)
+    if row["cls"] == "Gemma4":
+        return build_gemma4(row, m, t, text)
     vision = dict(depth=t["blocks"], hidden_size=t["width"], intermediate_size=t["ffn"], num_heads=t["heads"], patch_size=t["patch"], spatial_merge_size=t["merge"],
                   temporal_patch_size=2, out_hidden_size=t["out"], num_position_embeddings=t["positions"])
     of_text = text.config.to_dict()
@@ -98,9 +119,10 @@ def build(row):
     return model, t
 
 
-def run(model, ids, kw):
+def run(model, row, ids, kw):
+    taken = [IMAGE if i == PAD and row["cls"] == "Gemma4" else i for i in ids]
     with torch.no_grad():
-        logits = model(input_ids=torch.tensor([ids]), attention_mask=torch.ones(1, len(ids), dtype=torch.long), use_cache=False, **kw).logits[0].float()
+        logits = model(input_ids=torch.tensor([taken]), attention_mask=torch.ones(1, len(ids), dtype=torch.long), use_cache=False, **kw).logits[0].float()
     logprobs = torch.log_softmax(logits, dim=-1)
     return logprobs, logprobs[:-1].gather(1, torch.tensor(ids[1:])[:, None])[:, 0]
 
@@ -108,6 +130,9 @@ def run(model, ids, kw):
 def pictures(row, t, patches, first, numbers):
     """What the model takes of these images."""
     of = [patches[first[n]:first[n + 1]] for n in numbers]
+    if row["cls"] == "Gemma4":
+        pixels, places = towers.gemma4_rows(t, torch.cat(of), [t["grids"][n] for n in numbers])
+        return dict(pixel_values=pixels, image_position_ids=places)
     if row["cls"] != "Gemma3":  # a still picture is its frame twice
         values = torch.cat(of)[:, :, None].repeat(1, 1, 2, 1).reshape(-1, 6 * t["patch"] ** 2)
         return dict(pixel_values=values, image_grid_thw=torch.tensor([t["grids"][n] for n in numbers]))
@@ -139,10 +164,10 @@ def make(row, folder):
         if images:
             kw = pictures(row, t, patches, first, [n for n, _ in images])
             kw[kind] = torch.tensor([[1 if i == PAD else 0 for i in ids]])
-        logprobs, of_tokens = run(model, ids, kw)
+        logprobs, of_tokens = run(model, row, ids, kw)
         if images:
             kw["pixel_values"] = kw["pixel_values"].bfloat16()
-        errors.append(run(rounded, ids, kw)[1] - of_tokens)
+        errors.append(run(rounded, row, ids, kw)[1] - of_tokens)
         prompts.append(dict(name=name, ids=ids, images=images, logprobs=towers.numbers(of_tokens), next=towers.numbers(logprobs[-1])))
         print(name, len(ids), "entropy %.2f" % float(-(logprobs[-1].exp() * logprobs[-1]).sum()), "logprob %.3f" % float(of_tokens.mean()))
     golden = dict(name=row["name"], transformers=transformers.__version__, torch=torch.__version__.split("+")[0], text=row["text"], tower=row["tower"], pad=PAD,

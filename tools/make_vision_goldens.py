@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Golden outputs of small random vision towers, from the transformers library. usage: make_vision_goldens.py OUTDIR
+"""Golden outputs of small random vision towers, from the transformers library. usage: make_vision_goldens.py OUTDIR [NAME ...]
 
 Weights and patches are not stored: they follow from a tensor's name and an element's index (make_tiny_goldens.py), and
 tests/support/tiny_towers.cpp makes the same ones. `weights_fnv1a64` in each file is the hash of all of them. Outputs are
@@ -25,17 +25,29 @@ TOWERS = [
          grids=[[1, 6, 6], [1, 2, 4], [1, 2, 12]]),
     dict(name="vision-gemma3", seed=3, cls="Gemma3", width=144, blocks=2, heads=2, ffn=176, patch=14, merge=2, positions=64, out=48, deepstack=[],
          grids=[[1, 8, 8], [1, 8, 8]]),
+    # As of the large models, whose pooled rows are shifted and scaled: a picture of more tokens than the text model's window.
+    dict(name="vision-gemma4", seed=4, cls="Gemma4", width=144, blocks=2, heads=2, ffn=176, patch=16, merge=3, positions=192, out=96, deepstack=[], standardize=True,
+         max_tokens=64, grids=[[1, 6, 9], [1, 9, 3], [1, 18, 21], [1, 3, 3]]),
+    # As of the small ones, whose products have bounds that some of their numbers reach.
+    dict(name="vision-gemma4e", seed=5, cls="Gemma4", width=128, blocks=2, heads=2, ffn=160, patch=16, merge=3, positions=192, out=96, deepstack=[], bounds=True,
+         max_tokens=64, grids=[[1, 3, 6], [1, 12, 6], [1, 6, 12]]),
 ]
 
 # (suffix, centre, spread); a spread of None means a standard deviation of 1.5 / sqrt(inputs).
 KINDS = [
     ("soft_emb_norm.weight", 0.0, 0.25),  # applied as 1 + w
+    ("k_norm.weight", 0.15, 0.05),  # nothing else scales the scores
     ("norm.weight", 1.0, 0.25),
     ("norm1.weight", 1.0, 0.25),
     ("norm2.weight", 1.0, 0.25),
     (".bias", 0.0, 0.2),
     ("pos_embed.weight", 0.0, 0.5),
     ("position_embedding.weight", 0.0, 0.5),
+    ("position_embedding_table", 0.0, 0.5),
+    ("std_bias", 0.0, 4.0),
+    ("std_scale", 0.5, 0.25),
+    ("put_min", -1.5, 0.5),  # of what is taken and put out
+    ("put_max", 1.5, 0.5),
     ("", 0.0, None),
 ]
 
@@ -97,15 +109,52 @@ def run_gemma(m):
     return w, projector(tower(images).last_hidden_state).reshape(-1, m["out"]), []
 
 
+def gemma4_config(m, text):
+    vision = dict(hidden_size=m["width"], intermediate_size=m["ffn"], num_hidden_layers=m["blocks"], num_attention_heads=m["heads"], num_key_value_heads=m["heads"],
+                  head_dim=m["width"] // m["heads"], patch_size=m["patch"], pooling_kernel_size=m["merge"], position_embedding_size=m["positions"],
+                  standardize=m.get("standardize", False), use_clipped_linears=m.get("bounds", False))
+    config = transformers.Gemma4Config(text_config=text, vision_config=vision, audio_config=None)
+    for c in (config, config.text_config, config.vision_config):
+        c._attn_implementation = "eager"
+    return config
+
+
+def gemma4_rows(m, patches, grids):
+    """From blocks of merge x merge patches, as the tests have them, to rows of patches padded to those of the largest grid: pixels and their places."""
+    most, k, pixels, places = max(math.prod(g) for g in grids), m["merge"], [], []
+    first = 0
+    for _, rows, columns in grids:
+        n = rows * columns
+        blocks = patches[first:first + n].reshape(rows // k, columns // k, k, k, 3, m["patch"] ** 2)
+        first += n
+        in_rows = blocks.permute(0, 2, 1, 3, 5, 4).reshape(n, -1)  # pixels of colours
+        at = torch.tensor([[x, y] for y in range(rows) for x in range(columns)])
+        pixels.append(torch.cat([in_rows, torch.zeros(most - n, in_rows.shape[1])]))
+        places.append(torch.cat([at, torch.full((most - n, 2), -1)]))
+    return torch.stack(pixels), torch.stack(places)
+
+
+def run_gemma4(m):
+    config = gemma4_config(m, dict(hidden_size=m["out"], num_hidden_layers=1))
+    tower = transformers.AutoModel.from_config(config.vision_config).float().eval()
+    embedder = transformers.models.gemma4.modeling_gemma4.Gemma4MultimodalEmbedder(config.vision_config, config.text_config).float().eval()
+    w = fill(m, {"model.vision_tower.": tower, "model.embed_vision.": embedder})
+    patches = patches_of(m, 3 * m["patch"] ** 2) / 2 + 0.5  # the model itself moves them to between -1 and 1
+    pixels, places = gemma4_rows(m, patches, m["grids"])
+    return w, embedder(tower(pixels, places).last_hidden_state), []
+
+
 def numbers(t):
     return [float("%.9g" % x) for x in t.reshape(-1).tolist()]
 
 
-def main(folder):
+def main(folder, names):
     torch.manual_seed(0)
     for m in TOWERS:
+        if names and m["name"] not in names:
+            continue
         with torch.no_grad():
-            w, rows, deepstack = (run_gemma if m["cls"] == "Gemma3" else run_qwen)(m)
+            w, rows, deepstack = dict(Gemma3=run_gemma, Gemma4=run_gemma4).get(m["cls"], run_qwen)(m)
         golden = dict(name=m["name"], transformers=transformers.__version__, torch=torch.__version__.split("+")[0], weights_fnv1a64=weights_hash(w),
                       config={k: v for k, v in m.items() if k not in ("name", "cls", "grids")}, grids=m["grids"], tensors=sorted([k, list(v.shape)] for k, v in w.items()),
                       rows=numbers(rows), deepstack=[numbers(d) for d in deepstack])
@@ -117,4 +166,4 @@ def main(folder):
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(sys.argv[1], sys.argv[2:])

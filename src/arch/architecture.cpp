@@ -151,6 +151,7 @@ constexpr Architecture kArchitectures[] = {
      .local_rope_theta = 1e4,
      .own_window_heads = true,
      .last_attends_to_all = true,
+     .pictures_in_windows = true,
      .value_norm = true,
      .keys_as_values = true,
      .shared_kv = true,

@@ -56,6 +56,7 @@ struct Architecture {
   double local_rope_theta = 0;          // of layers with a window, where no key says otherwise; 0: as of the others
   bool own_window_heads = false;        // layers with a window may have heads of another number and size
   bool last_attends_to_all = false;     // model folders' last layer does, whatever their list says
+  bool pictures_in_windows = false;     // tokens of a picture see those behind them in layers with a window alone
   bool value_norm = false;              // every head of values is normalised, without weights
   bool keys_as_values = false;          // layers without a projection of values take that of keys, before its norm
   bool shared_kv = false;               // the last layers may attend to keys and values of earlier ones of their kind

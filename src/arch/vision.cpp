@@ -13,33 +13,46 @@ namespace {
 using enum VisionRole;
 
 constexpr VisionFamilyRow kFamilies[] = {
-    {VisionFamily::kQwen3, "qwen3vl_merger", 2, true, false},
-    {VisionFamily::kGemma3, "gemma3", 1, false, true},
+    {VisionFamily::kQwen3, "qwen3vl_merger", 2, true},
+    {VisionFamily::kGemma3, "gemma3", 1, false},
+    {VisionFamily::kGemma4, "gemma4v", 1, false},
 };
 
-// clang-format off
+// Source of the names in GGUF: gguf-py's tables of tensors (gguf 0.19.0 of PyPI); of those in folders: transformers.
 constexpr VisionTensor kTensors[] = {
-    {kPatch, false, "v.patch_embd", "patch_embed.proj", "embeddings.patch_embedding"},
-    {kPositions, false, "v.position_embd", "pos_embed", "embeddings.position_embedding"},
-    {kNorm1, true, "v.blk.{}.ln1", "blocks.{}.norm1", "encoder.layers.{}.layer_norm1"},
-    {kQkv, true, "v.blk.{}.attn_qkv", "blocks.{}.attn.qkv", ""},
-    {kQuery, true, "v.blk.{}.attn_q", "", "encoder.layers.{}.self_attn.q_proj"},
-    {kKey, true, "v.blk.{}.attn_k", "", "encoder.layers.{}.self_attn.k_proj"},
-    {kValue, true, "v.blk.{}.attn_v", "", "encoder.layers.{}.self_attn.v_proj"},
-    {kAttnOut, true, "v.blk.{}.attn_out", "blocks.{}.attn.proj", "encoder.layers.{}.self_attn.out_proj"},
-    {kNorm2, true, "v.blk.{}.ln2", "blocks.{}.norm2", "encoder.layers.{}.layer_norm2"},
-    {kUp, true, "v.blk.{}.ffn_up", "blocks.{}.mlp.linear_fc1", "encoder.layers.{}.mlp.fc1"},
-    {kDown, true, "v.blk.{}.ffn_down", "blocks.{}.mlp.linear_fc2", "encoder.layers.{}.mlp.fc2"},
-    {kPostNorm, false, "v.post_ln", "merger.norm", "post_layernorm"},
-    {kMergeUp, false, "mm.0", "merger.linear_fc1", ""},
-    {kMergeDown, false, "mm.2", "merger.linear_fc2", ""},
-    {kStackNorm, true, "v.deepstack.{}.norm", "deepstack_merger_list.{}.norm", ""},
-    {kStackUp, true, "v.deepstack.{}.fc1", "deepstack_merger_list.{}.linear_fc1", ""},
-    {kStackDown, true, "v.deepstack.{}.fc2", "deepstack_merger_list.{}.linear_fc2", ""},
-    {kProjectionNorm, false, "mm.soft_emb_norm", "", "mm_soft_emb_norm"},
-    {kProjection, false, "mm.input_projection", "", "mm_input_projection_weight"},
+    {kPatch, false, "v.patch_embd", "patch_embed.proj", "embeddings.patch_embedding", "patch_embedder.input_proj"},
+    {kPositions, false, "v.position_embd", "pos_embed", "embeddings.position_embedding",
+     "patch_embedder.position_embedding_table"},
+    {kNorm1, true, "v.blk.{}.ln1", "blocks.{}.norm1", "encoder.layers.{}.layer_norm1",
+     "encoder.layers.{}.input_layernorm"},
+    {kQkv, true, "v.blk.{}.attn_qkv", "blocks.{}.attn.qkv", "", ""},
+    {kQuery, true, "v.blk.{}.attn_q", "", "encoder.layers.{}.self_attn.q_proj", "encoder.layers.{}.self_attn.q_proj"},
+    {kKey, true, "v.blk.{}.attn_k", "", "encoder.layers.{}.self_attn.k_proj", "encoder.layers.{}.self_attn.k_proj"},
+    {kValue, true, "v.blk.{}.attn_v", "", "encoder.layers.{}.self_attn.v_proj", "encoder.layers.{}.self_attn.v_proj"},
+    {kQueryNorm, true, "v.blk.{}.attn_q_norm", "", "", "encoder.layers.{}.self_attn.q_norm"},
+    {kKeyNorm, true, "v.blk.{}.attn_k_norm", "", "", "encoder.layers.{}.self_attn.k_norm"},
+    {kAttnOut, true, "v.blk.{}.attn_out", "blocks.{}.attn.proj", "encoder.layers.{}.self_attn.out_proj",
+     "encoder.layers.{}.self_attn.o_proj"},
+    {kAttnOutNorm, true, "v.blk.{}.attn_post_norm", "", "", "encoder.layers.{}.post_attention_layernorm"},
+    {kNorm2, true, "v.blk.{}.ln2", "blocks.{}.norm2", "encoder.layers.{}.layer_norm2",
+     "encoder.layers.{}.pre_feedforward_layernorm"},
+    {kGate, true, "v.blk.{}.ffn_gate", "", "", "encoder.layers.{}.mlp.gate_proj"},
+    {kUp, true, "v.blk.{}.ffn_up", "blocks.{}.mlp.linear_fc1", "encoder.layers.{}.mlp.fc1",
+     "encoder.layers.{}.mlp.up_proj"},
+    {kDown, true, "v.blk.{}.ffn_down", "blocks.{}.mlp.linear_fc2", "encoder.layers.{}.mlp.fc2",
+     "encoder.layers.{}.mlp.down_proj"},
+    {kFfnOutNorm, true, "v.blk.{}.ffn_post_norm", "", "", "encoder.layers.{}.post_feedforward_layernorm"},
+    {kPostNorm, false, "v.post_ln", "merger.norm", "post_layernorm", ""},
+    {kMergeUp, false, "mm.0", "merger.linear_fc1", "", ""},
+    {kMergeDown, false, "mm.2", "merger.linear_fc2", "", ""},
+    {kStackNorm, true, "v.deepstack.{}.norm", "deepstack_merger_list.{}.norm", "", ""},
+    {kStackUp, true, "v.deepstack.{}.fc1", "deepstack_merger_list.{}.linear_fc1", "", ""},
+    {kStackDown, true, "v.deepstack.{}.fc2", "deepstack_merger_list.{}.linear_fc2", "", ""},
+    {kPooledShift, false, "v.std_bias", "", "", "std_bias"},
+    {kPooledScale, false, "v.std_scale", "", "", "std_scale"},
+    {kProjectionNorm, false, "mm.soft_emb_norm", "", "mm_soft_emb_norm", ""},
+    {kProjection, false, "mm.input_projection", "", "mm_input_projection_weight", "embedding_projection"},
 };
-// clang-format on
 
 static_assert(
     [] {
@@ -77,7 +90,9 @@ std::string vision_stem(VisionRole role, int64_t block) {
 
 std::string vision_folder_stem(VisionFamily family, VisionRole role, int64_t number) {
   const VisionTensor& t = vision_tensor(role);
-  const std::string_view stem = family == VisionFamily::kQwen3 ? t.qwen3 : t.gemma3;
+  const std::string_view stem = family == VisionFamily::kQwen3    ? t.qwen3
+                                : family == VisionFamily::kGemma3 ? t.gemma3
+                                                                  : t.gemma4;
   QUIRE_CHECK(!stem.empty(), "the family has no {}", t.stem);
   return fmt::format(fmt::runtime(stem), number);
 }

@@ -38,7 +38,7 @@ void report_vision(const std::string& path, const ModelParts& model, nlohmann::o
   const LoadedVision& v = **loaded;
   const VisionConfig& c = v.tower->config();
   const uint64_t weights = v.file.mapped_bytes();
-  const int64_t memory = EncoderMemory(c, encoder_room(c, v.spec)).bytes();
+  const int64_t memory = EncoderMemory(c, encoder_room(v)).bytes();
   nlohmann::ordered_json sizes = nlohmann::ordered_json::array();
   std::string text;
   for (const auto& [width, height] : kSizes) {

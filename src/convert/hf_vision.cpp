@@ -6,6 +6,7 @@
 
 #include "convert/hf_keys.h"
 #include "gguf/metadata.h"
+#include "image/spec.h"
 
 namespace quire::convert {
 namespace {
@@ -13,6 +14,7 @@ namespace {
 using nlohmann::json;
 
 constexpr int64_t kMaxBlocks = 512, kMaxWidth = 1 << 20, kMaxHeads = 1024, kMaxPatch = 256, kMaxMerge = 16;
+constexpr int64_t kMaxTokens = 4096;  // of a picture of Gemma 4's
 
 int64_t root_of(int64_t square) {
   const auto root = static_cast<int64_t>(std::lround(std::sqrt(static_cast<double>(square))));
@@ -31,13 +33,14 @@ std::optional<VisionFamily> family_of(const json& root, const json& vision) {
     return type != nullptr && type->is_string() ? type->get<std::string>() : std::string();
   };
   if (type_of(root) == "gemma3" && type_of(vision) == "siglip_vision_model") return VisionFamily::kGemma3;
+  if (type_of(root) == "gemma4" && type_of(vision) == "gemma4_vision") return VisionFamily::kGemma4;
   return family_of(type_of(vision));
 }
 
-Status check_activation(const HfKeys& k) {
-  QUIRE_TRY(const std::string name, text_of(k.find("hidden_act"), "hidden_act"));
+Status check_activation(const HfKeys& k, const char* key) {
+  QUIRE_TRY(const std::string name, text_of(k.find(key), key));
   if (name.empty() || name == "gelu_pytorch_tanh") return {};
-  return file_error("hidden_act: {} is not supported (gelu_pytorch_tanh is)", gguf::printable(name));
+  return file_error("{}: {} is not supported (gelu_pytorch_tanh is)", key, gguf::printable(name));
 }
 
 Status read_deepstack(const HfKeys& k, HfVision& v) {
@@ -91,6 +94,47 @@ Status read_gemma(const json& root, const HfKeys& k, HfVision& v) {
   return {};
 }
 
+// Frequencies are those of files, which do not name them.
+Status check_gemma4_rope(const HfKeys& k) {
+  const json* const rope = k.find("rope_parameters");
+  if (rope == nullptr) return {};
+  if (!rope->is_object()) return file_error("rope_parameters: is no object");
+  double theta = 100;
+  QUIRE_CHECKED(positive_or(find_member(*rope, "rope_theta"), "rope_theta", 100, theta).context("rope_parameters"));
+  if (theta != 100) return file_error("rope_parameters: a rope_theta of {} is not supported (100 is)", theta);
+  QUIRE_TRY(const std::string type, text_of(find_member(*rope, "rope_type"), "rope_type"));
+  if (type.empty() || type == "default" || type == "axial") return {};
+  return file_error("rope_parameters: rope_type: {} is not supported (axial is)", gguf::printable(type));
+}
+
+// Defaults are those of Gemma4VisionConfig.
+Status read_gemma4(const json& root, const HfKeys& k, HfVision& v) {
+  int64_t kv_heads = 0, head_dim = 0;
+  bool biased = false;
+  QUIRE_CHECKED(k.number_or("num_hidden_layers", 16, 1, kMaxBlocks, v.blocks));
+  QUIRE_CHECKED(k.number_or("num_attention_heads", 12, 1, kMaxHeads, v.heads));
+  QUIRE_CHECKED(k.number_or("num_key_value_heads", v.heads, v.heads, v.heads, kv_heads));
+  QUIRE_CHECKED(k.number_or("head_dim", 64, 1, kMaxWidth, head_dim));
+  QUIRE_CHECKED(k.number_or("patch_size", 16, 1, kMaxPatch, v.patch));
+  QUIRE_CHECKED(k.number_or("pooling_kernel_size", 3, 1, kMaxMerge, v.merge));
+  QUIRE_CHECKED(k.number_or("position_embedding_size", 10240, 1, kMaxWidth, v.positions));
+  QUIRE_CHECKED(positive_or(k.find("rms_norm_eps"), "rms_norm_eps", 1e-6, v.eps));
+  QUIRE_CHECKED(k.flag_or("attention_bias", false, biased));
+  QUIRE_CHECKED(k.flag_or("use_clipped_linears", false, v.bounded));
+  QUIRE_CHECKED(k.flag_or("standardize", false, v.scaled));
+  if (biased) return file_error("attention_bias: true is not supported");
+  if (head_dim * v.heads != v.width)
+    return file_error("head_dim: {} heads of {} elements are not as wide as hidden_size, {}", v.heads, head_dim,
+                      v.width);
+  QUIRE_CHECKED(check_gemma4_rope(k));
+  const json* const text = HfKeys(root).find("text_config");
+  if (text == nullptr) return file_error("text_config: missing");
+  QUIRE_CHECKED(HfKeys(*text).number("hidden_size", 1, kMaxWidth, v.out).context("text_config"));
+  const json* const direction = find_member(*text, "use_bidirectional_attention");
+  v.both_ways = direction != nullptr && *direction == json("vision");
+  return {};
+}
+
 Status read_colours(const json& processor, std::string_view key, std::array<double, 3>& out) {
   const json* const list = find_member(processor, key);
   if (list == nullptr) return {};
@@ -114,7 +158,32 @@ Status read_pixels(const json& processor, HfVision& v) {
   return s.number_or("longest_edge", v.max_pixels, 1, INT32_MAX, v.max_pixels).context("size");
 }
 
+// Of Gemma 4: files say how many tokens a picture has at most, as its pixels; everything else must be as usual.
+Status read_budget(json processor, HfVision& v) {
+  v.mean = {0, 0, 0};
+  v.deviation = {1, 1, 1};
+  if (processor.empty()) return {};
+  if (find_member(processor, "image_processor_type") == nullptr)
+    processor["image_processor_type"] = "Gemma4ImageProcessor";
+  QUIRE_TRY(const image::ImageSpec spec, image::read_image_spec(processor, v.patch));
+  if (spec.size_rule != image::SizeRule::kPatchBudget)
+    return file_error("image_processor_type: {} is not that of Gemma 4", processor["image_processor_type"].dump());
+  if (spec.merge != v.merge) return file_error("pooling_kernel_size: {}, but the tower has {}", spec.merge, v.merge);
+  const image::ImageSpec usual;
+  if (spec.resample != usual.resample) return file_error("resample: only 3 (bicubic) is supported");
+  if (spec.scale != usual.scale) return file_error("rescale_factor: {} is not supported (1 / 255 is)", spec.scale);
+  v.mean = spec.mean;
+  v.deviation = spec.deviation;
+  constexpr int64_t kUsual = 280;
+  const int64_t side = v.patch * v.merge;
+  if (spec.max_tokens > kMaxTokens)
+    return file_error("max_soft_tokens: {} is more than {}", spec.max_tokens, kMaxTokens);
+  if (spec.max_tokens != kUsual) v.max_pixels = spec.max_tokens * side * side;
+  return {};
+}
+
 Status read_images(const json& processor, HfVision& v) {
+  if (v.family == VisionFamily::kGemma4) return read_budget(processor, v);
   QUIRE_CHECKED(read_colours(processor, "image_mean", v.mean));
   QUIRE_CHECKED(read_colours(processor, "image_std", v.deviation));
   for (const double x : v.deviation)
@@ -126,9 +195,16 @@ Result<HfVision> read_tower(const json& root, const json& vision, VisionFamily f
   const HfKeys k(vision);
   HfVision v;
   v.family = family;
+  if (family == VisionFamily::kGemma4) {
+    QUIRE_CHECKED(k.number_or("hidden_size", 768, 8, kMaxWidth, v.width));
+    QUIRE_CHECKED(k.number_or("intermediate_size", 3072, 1, kMaxWidth, v.ffn));
+    QUIRE_CHECKED(check_activation(k, "hidden_activation"));
+    QUIRE_CHECKED(read_gemma4(root, k, v));
+    return v;
+  }
   QUIRE_CHECKED(k.number("hidden_size", 8, kMaxWidth, v.width));
   QUIRE_CHECKED(k.number("intermediate_size", 1, kMaxWidth, v.ffn));
-  QUIRE_CHECKED(check_activation(k));
+  QUIRE_CHECKED(check_activation(k, "hidden_act"));
   QUIRE_CHECKED(family == VisionFamily::kQwen3 ? read_qwen(k, v) : read_gemma(root, k, v));
   return v;
 }
@@ -165,7 +241,8 @@ void write_vision_metadata(const HfVision& v, const Plan& plan, const std::strin
   w.add("clip.has_vision_encoder", true);
   w.add_string("clip.projector_type", vision_row(v.family).projector);
   w.add("clip.use_gelu", true);
-  u32("image_size", v.side() * v.patch);
+  // Images of Gemma 4 have no such size, but others look for one.
+  u32("image_size", v.family == VisionFamily::kGemma4 ? 224 : v.side() * v.patch);
   u32("patch_size", v.patch);
   u32("embedding_length", v.width);
   u32("feed_forward_length", v.ffn);
@@ -179,8 +256,12 @@ void write_vision_metadata(const HfVision& v, const Plan& plan, const std::strin
     u32("spatial_merge_size", v.merge);
     if (v.min_pixels > 0) u32("image_min_pixels", v.min_pixels);
     if (v.max_pixels > 0) u32("image_max_pixels", v.max_pixels);
-  } else if (constexpr int64_t kAssumed = 4; v.merge != kAssumed) {
+  } else if (const int64_t assumed = v.family == VisionFamily::kGemma4 ? 3 : 4; v.merge != assumed) {
     u32("projector.scale_factor", v.merge);
+  }
+  if (v.family == VisionFamily::kGemma4) {
+    if (v.max_pixels > 0) u32("image_max_pixels", v.max_pixels);
+    w.add("quire.vision.both_ways", v.both_ways);
   }
   if (v.deepstack.empty()) return;
   std::vector<bool> layers(static_cast<size_t>(v.blocks));

@@ -23,6 +23,9 @@ struct HfVision {
   std::vector<int64_t> deepstack;  // blocks, in the order of their mergers
   std::array<double, 3> mean{0.5, 0.5, 0.5}, deviation{0.5, 0.5, 0.5};
   int64_t min_pixels = 0, max_pixels = 0;  // of an image; 0: not said
+  // Gemma 4. Products have bounds, what is pooled is shifted and scaled, and in the text model tokens of a picture
+  // attend to each other in both directions.
+  bool bounded = false, scaled = false, both_ways = false;
 
   int64_t side() const;  // of the square grid of positions
 };

@@ -1,6 +1,9 @@
 #include "convert/vision_folder.h"
 
+#include <algorithm>
+#include <cmath>
 #include <filesystem>
+#include <limits>
 #include <map>
 
 #include "convert/json.h"
@@ -20,6 +23,8 @@ constexpr std::string_view kQwenPrefixes[] = {"model.visual.", "visual."};
 constexpr std::string_view kGemmaPrefixes[] = {"vision_tower.vision_model.", "model.vision_tower.vision_model.",
                                                "vision_tower.", "model.vision_tower."};
 constexpr std::string_view kProjectorPrefixes[] = {"multi_modal_projector.", "model.multi_modal_projector."};
+constexpr std::string_view kGemma4Prefixes[] = {"model.vision_tower.", "vision_tower."};
+constexpr std::string_view kEmbedderPrefixes[] = {"model.embed_vision.", "embed_vision."};
 
 std::string_view prefix_of(const Source& source, std::span<const std::string_view> prefixes, std::string_view of) {
   for (const std::string_view p : prefixes)
@@ -31,18 +36,18 @@ class VisionPlanner {
  public:
   VisionPlanner(Source& source, const HfVision& vision, const PlanOptions& options)
       : source_(source), v_(vision), types_(options) {
-    tower_ = v_.family == VisionFamily::kQwen3 ? prefix_of(source, kQwenPrefixes, "blocks.0.")
-                                               : prefix_of(source, kGemmaPrefixes, "encoder.layers.0.");
-    projector_ = prefix_of(source, kProjectorPrefixes, "");
+    constexpr std::string_view kFirst = "encoder.layers.0.";
+    tower_ = v_.family == VisionFamily::kQwen3    ? prefix_of(source, kQwenPrefixes, "blocks.0.")
+             : v_.family == VisionFamily::kGemma3 ? prefix_of(source, kGemmaPrefixes, kFirst)
+                                                  : prefix_of(source, kGemma4Prefixes, kFirst);
+    projector_ = v_.family == VisionFamily::kGemma4 ? prefix_of(source, kEmbedderPrefixes, "")
+                                                    : prefix_of(source, kProjectorPrefixes, "");
   }
 
   bool any() const { return !tower_.empty(); }
 
   Result<Plan> run() {
-    QUIRE_CHECKED(patches());
-    QUIRE_CHECKED(floats(kPositions, 0, ".weight", v_.positions, v_.width));
-    for (int64_t i = 0; i < v_.blocks; ++i) QUIRE_CHECKED(block(i));
-    QUIRE_CHECKED(v_.family == VisionFamily::kQwen3 ? mergers() : projection());
+    QUIRE_CHECKED(v_.family == VisionFamily::kGemma4 ? gemma4() : others());
     QUIRE_CHECKED(check_unused());
     for (const auto& [what, count] : types_.decoded)
       plan_.notes.push_back(fmt::format("{} {} matrices of the vision tower are decoded to bf16", count, what));
@@ -63,6 +68,63 @@ class VisionPlanner {
     return std::string(of_projector ? projector_ : tower_).append(vision_folder_stem(v_.family, role, number));
   }
 
+  Status others() {
+    QUIRE_CHECKED(patches());
+    QUIRE_CHECKED(floats(kPositions, 0, ".weight", v_.positions, v_.width));
+    for (int64_t i = 0; i < v_.blocks; ++i) QUIRE_CHECKED(block(i));
+    return v_.family == VisionFamily::kQwen3 ? mergers() : projection();
+  }
+
+  Status gemma4() {
+    QUIRE_CHECKED(rows_of_pixels());
+    QUIRE_TRY(Matrix tables, source_.tensor(source_stem(kPositions, 0), 2 * v_.positions, v_.width));
+    add(vision_stem(kPositions) + ".weight", DType::kF32, {v_.width, v_.positions, 2})
+        .parts.push_back(std::move(tables));
+    for (int64_t i = 0; i < v_.blocks; ++i) QUIRE_CHECKED(gemma4_block(i));
+    for (const VisionRole role : {kPooledShift, kPooledScale})
+      if (v_.scaled) QUIRE_CHECKED(floats(role, 0, "", 1, v_.width));
+    return matrix(kProjection, 0, "", v_.out, v_.width);
+  }
+  // A patch is pixels of colours; files have planes of a colour.
+  Status rows_of_pixels() {
+    const int64_t plane = v_.patch * v_.patch;
+    QUIRE_TRY(Matrix m, source_.tensor(source_stem(kPatch, 0).append(".weight"), v_.width, 3 * plane));
+    OutTensor& t = add(vision_stem(kPatch) + ".weight", types_.given == DType::kF16 ? DType::kF16 : DType::kF32,
+                       {v_.patch, v_.patch, 3, v_.width});
+    t.parts.push_back(std::move(m));
+    for (int64_t i = 0; i < 3 * plane; ++i) t.column_order.push_back(i % plane * 3 + i / plane);
+    return {};
+  }
+  Status gemma4_block(int64_t i) {
+    const int64_t head = v_.width / v_.heads;
+    QUIRE_CHECKED(floats(kNorm1, i, ".weight", 1, v_.width));
+    for (const VisionRole role : {kQuery, kKey, kValue}) QUIRE_CHECKED(bounded(role, i, v_.width, v_.width));
+    for (const VisionRole role : {kQueryNorm, kKeyNorm}) QUIRE_CHECKED(floats(role, i, ".weight", 1, head));
+    QUIRE_CHECKED(bounded(kAttnOut, i, v_.width, v_.width));
+    for (const VisionRole role : {kAttnOutNorm, kNorm2}) QUIRE_CHECKED(floats(role, i, ".weight", 1, v_.width));
+    for (const VisionRole role : {kGate, kUp}) QUIRE_CHECKED(bounded(role, i, v_.ffn, v_.width));
+    QUIRE_CHECKED(bounded(kDown, i, v_.width, v_.ffn));
+    return floats(kFfnOutNorm, i, ".weight", 1, v_.width);
+  }
+  Status bounded(VisionRole role, int64_t number, int64_t rows, int64_t cols) {
+    QUIRE_CHECKED(matrix(role, number, ".linear", rows, cols));
+    for (const char* which : {".input_min", ".input_max", ".output_min", ".output_max"})
+      if (v_.bounded) QUIRE_CHECKED(bound(role, number, which));
+    return {};
+  }
+  // Infinity is no bound, which files write as the largest number.
+  Status bound(VisionRole role, int64_t number, std::string_view which) {
+    const std::string name = source_stem(role, number).append(which);
+    QUIRE_TRY(const Matrix m, source_.tensor(name, 1, 1));
+    double x = 0;
+    decode_row(m, 0, &x);
+    if (std::isnan(x)) return file_error("tensor {}: is no number", name);
+    constexpr auto kMost = static_cast<double>(std::numeric_limits<float>::max());
+    add(vision_stem(role, number).append(which), DType::kF32, {1}).values = {
+        static_cast<float>(std::clamp(x, -kMost, kMost))};
+    return {};
+  }
+
   // `number`: the folder's, which for mergers of blocks is another one than the file's.
   Status floats(VisionRole role, int64_t number, std::string_view suffix, int64_t rows, int64_t cols,
                 std::optional<int64_t> block = {}, ValueChange change = ValueChange::kNone) {
@@ -77,17 +139,22 @@ class VisionPlanner {
     QUIRE_CHECKED(floats(role, number, ".weight", 1, width, block));
     return floats(role, number, ".bias", 1, width, block);
   }
-  Status linear(VisionRole role, int64_t number, int64_t rows, int64_t cols, std::optional<int64_t> block = {}) {
-    QUIRE_TRY(Matrix m, source_.linear(source_stem(role, number), rows, cols));
+  // `within`: what stands between the stem of a folder's name and ".weight".
+  Status matrix(VisionRole role, int64_t number, std::string_view within, int64_t rows, int64_t cols,
+                std::optional<int64_t> block = {}) {
+    QUIRE_TRY(Matrix m, source_.linear(source_stem(role, number).append(within), rows, cols));
     std::vector<Matrix> parts;
     parts.push_back(std::move(m));
-    const std::string stem = vision_stem(role, block.value_or(number));
     DType type = types_.choose(parts, false, 1);
     if (type == DType::kNVFP4) {  // whose factors would be tensors that no other reader looks for
       type = DType::kBF16;
       ++types_.decoded["NVFP4"];
     }
-    add(stem + ".weight", type, {cols, rows}).parts = std::move(parts);
+    add(vision_stem(role, block.value_or(number)) + ".weight", type, {cols, rows}).parts = std::move(parts);
+    return {};
+  }
+  Status linear(VisionRole role, int64_t number, int64_t rows, int64_t cols, std::optional<int64_t> block = {}) {
+    QUIRE_CHECKED(matrix(role, number, "", rows, cols, block));
     return floats(role, number, ".bias", 1, rows, block);
   }
 

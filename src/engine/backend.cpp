@@ -42,7 +42,7 @@ Result<MemoryOfEngine> memory_for(const std::shared_ptr<const LoadedModel>& mode
   host /= options.host_parts;
   EncoderRoom encoder;
   if (model->vision) {
-    encoder = encoder_room(model->vision->tower->config(), model->vision->spec);
+    encoder = encoder_room(*model->vision);
     host = std::max<int64_t>(0, host - EncoderMemory(model->vision->tower->config(), encoder).bytes());
   }
   return MemoryOfEngine{.memory = {.host = host, .encoder = encoder}};

@@ -125,7 +125,7 @@ Result<MemoryOfEngine> place_on_gpu(const std::shared_ptr<const LoadedModel>& mo
   };
   MemoryOfEngine has;
   has.memory.gpu = memory;
-  if (tower != nullptr) has.memory.encoder = encoder_room(tower->tower().config(), model->vision->spec);
+  if (tower != nullptr) has.memory.encoder = encoder_room(*model->vision);
   has.memory.step_bytes = step_bytes;
   has.placed = std::make_shared<const std::pair<decltype(weights), decltype(tower)>>(weights, tower);
   return has;

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "engine/loaded_vision.h"
+
 namespace quire {
 namespace {
 
@@ -27,7 +29,7 @@ EncoderMemory::EncoderMemory(const VisionConfig& c, const EncoderRoom& room)
   positions_ = take(room.patches * 2);
   mixed_ = take(room.patches * 4);
   weights_ = take(room.patches * 4);
-  const int64_t pooled = c.family == VisionFamily::kGemma3 ? room.patches : 0;
+  const int64_t pooled = c.pools() ? room.patches : 0;
   pooled_ = take(pooled);
   pool_weights_ = take(pooled);
   spans_ = take(static_cast<int64_t>(EncoderBatch::kMostPictures * sizeof(RowSpan)) / 4);
@@ -60,13 +62,15 @@ VisionArrays EncoderMemory::arrays(std::byte* base, const VisionArrays& host) co
   return a;
 }
 
-EncoderRoom encoder_room(const VisionConfig& c, const image::ImageSpec& spec) {
+EncoderRoom encoder_room(const LoadedVision& vision) {
+  const VisionConfig& c = vision.tower->config();
+  const image::ImageSpec& spec = vision.spec;
   const int64_t pixels = spec.size_rule == image::SizeRule::kFixed ? spec.width * spec.height : spec.max_pixels;
   const int64_t patches = pixels / (spec.patch * spec.patch);
   const int64_t tokens = patches / (c.merge * c.merge);
   return {.patches = patches,
           .tokens = kKeptPictures * tokens,
-          .whole = vision_row(c.family).both_ways ? static_cast<int32_t>(tokens) : 0};
+          .whole = vision.both_ways ? static_cast<int32_t>(tokens) : 0};
 }
 
 }  // namespace quire

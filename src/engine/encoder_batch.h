@@ -10,6 +10,8 @@
 
 namespace quire {
 
+struct LoadedVision;
+
 // Pictures that the tower takes together. In the host's memory, constant while a backend has it.
 struct EncoderBatch {
   static constexpr size_t kMostPictures = 16;  // each is a copy to the device
@@ -55,6 +57,6 @@ class EncoderMemory {
 
 // What the largest pictures that a model takes need: one that is encoded, and as many that are kept as a few prompts
 // wait for. None without a tower.
-EncoderRoom encoder_room(const VisionConfig& config, const image::ImageSpec& spec);
+EncoderRoom encoder_room(const LoadedVision& vision);
 
 }  // namespace quire

@@ -18,7 +18,7 @@ namespace fs = std::filesystem;
 Result<image::ImageSpec> spec_of(const VisionConfig& c, int64_t max_pixels) {
   const auto wide = [](const std::array<float, 3>& a) { return std::array<double, 3>{a[0], a[1], a[2]}; };
   QUIRE_TRY(image::ImageSpec spec, image::image_spec_of_mmproj({.projector_type = vision_row(c.family).projector,
-                                                                .image_size = c.side() * c.patch,
+                                                                .image_size = c.fixed_size() ? c.side() * c.patch : 0,
                                                                 .patch_size = c.patch,
                                                                 .spatial_merge_size = c.merge,
                                                                 .image_min_pixels = c.image_min_pixels,
@@ -30,6 +30,14 @@ Result<image::ImageSpec> spec_of(const VisionConfig& c, int64_t max_pixels) {
     const int64_t token = spec.patch * spec.patch * spec.merge * spec.merge;
     spec.max_pixels = std::max(std::min(spec.max_pixels, max_pixels), token);
     spec.min_pixels = std::min(spec.min_pixels, spec.max_pixels);
+  }
+  if (spec.size_rule == image::SizeRule::kPatchBudget) {
+    const int64_t side = spec.patch * spec.merge;
+    spec.max_tokens = std::clamp<int64_t>(max_pixels / (side * side), 1, spec.max_tokens);
+    spec.max_pixels = spec.max_tokens * side * side;
+    if (spec.max_tokens * spec.merge > c.positions)
+      return file_error("pictures of {} tokens have up to {} patches in a row, but the tower has positions for {}",
+                        spec.max_tokens, spec.max_tokens * spec.merge, c.positions);
   }
   return spec;
 }
@@ -50,6 +58,16 @@ Status find_tokens(const Tokenizer* tokenizer, LoadedVision& v) {
     v.marker = v.written = kPad;
     return {};
   }
+  if (v.tower->config().family == VisionFamily::kGemma4) {
+    // The row is the padding token's, whose embeddings of each layer transformers takes for rows of pictures.
+    constexpr std::string_view kStart = "<|image>", kRow = "<pad>", kEnd = "<image|>";
+    for (const std::string_view text : {kStart, kRow, kEnd})
+      if (!find(text)) return missing(text);
+    v.token = *find(kRow);
+    v.marker = "<|image|>";
+    v.written = fmt::format("{}{}{}", kStart, kRow, kEnd);
+    return {};
+  }
   // Gemma 3. Its processor puts line breaks around pictures before it makes tokens of a text, which join with others
   // beside them. GGUF files end before the token that stands for a row: any other does, because nothing reads it.
   constexpr std::string_view kStart = "<start_of_image>", kRow = "<image_soft_token>", kEnd = "<end_of_image>";
@@ -65,14 +83,15 @@ Status find_tokens(const Tokenizer* tokenizer, LoadedVision& v) {
   return {};
 }
 
-// Where tokens of a picture attend to each other in both directions, all of them are computed in one step, and those
-// before a token lie within its window.
+// Where tokens of a picture attend to each other in both directions, all of them are computed in one step. Those of
+// Gemma 3 do so however far they are apart, which is what kernels compute where a window has room for a picture.
 Status check_both_ways(const LoadedVision& v, const ModelConfig& text) {
-  const VisionFamilyRow& row = vision_row(v.tower->config().family);
-  if (!row.both_ways) return {};
+  const VisionConfig& c = v.tower->config();
+  if (!v.both_ways) return {};
   if (text.has_state())
     return file_error("clip.projector_type: pictures of {} are not supported in front of recurrent layers",
-                      row.projector);
+                      vision_row(c.family).projector);
+  if (!c.fixed_size()) return {};
   const int64_t tokens = (v.spec.width / v.spec.patch / v.spec.merge) * (v.spec.height / v.spec.patch / v.spec.merge);
   if (text.has_windows() && text.attention.window < tokens)
     return file_error("pictures have {} tokens, which is more than the model's window of {}", tokens,
@@ -96,6 +115,10 @@ Result<std::unique_ptr<const LoadedVision>> load_vision(gguf::File file, const M
   QUIRE_TRY(v->spec, spec_of(c, max_pixels));
   v->identity = add_tensors(kFnvStart, v->file);
   QUIRE_CHECKED(find_tokens(tokenizer, *v));
+  // Files of others do not say it of Gemma 4: those published with embeddings of each layer read pictures as texts.
+  v->both_ways = c.both_ways.value_or(text.per_layer.width == 0);
+  // What is cached of a prompt depends on it, and no tensor says it.
+  if (c.family == VisionFamily::kGemma4) v->identity = fnv1a_number(v->identity, v->both_ways ? 1 : 0);
   QUIRE_CHECKED(check_both_ways(*v, text));
   return std::unique_ptr<const LoadedVision>(std::move(v));
 }

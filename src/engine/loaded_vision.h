@@ -19,11 +19,12 @@ namespace quire {
 struct LoadedVision {
   gguf::File file;  // its tensors are the tower's weights
   std::unique_ptr<const VisionTower> tower;
-  image::ImageSpec spec;  // what pictures are made into before the tower takes them
-  TokenId token = -1;     // that stands in a prompt for a row of a picture
-  std::string marker;     // what chat templates write for a picture
-  std::string written;    // what stands in its place when the text becomes tokens: `token` once, and what is around it
-  uint64_t identity = 0;  // which tower it is, as LoadedModel::identity() says of the model
+  image::ImageSpec spec;   // what pictures are made into before the tower takes them
+  TokenId token = -1;      // that stands in a prompt for a row of a picture
+  std::string marker;      // what chat templates write for a picture
+  std::string written;     // what stands in its place when the text becomes tokens: `token` once, and what is around it
+  bool both_ways = false;  // tokens of a picture attend to each other in both directions
+  uint64_t identity = 0;   // which tower it is, as LoadedModel::identity() says of the model
 
   explicit LoadedVision(gguf::File f) : file(std::move(f)) {}
 };

@@ -259,6 +259,8 @@ Result<ImageSpec> image_spec_of_mmproj(const MmprojNumbers& file) {
     s = gemma4_defaults();
     s.patch = given(file.patch_size, 16);
     s.merge = given(file.spatial_merge_size, 3);
+    const int64_t token = s.patch * s.patch * s.merge * s.merge;
+    s.max_tokens = std::max<int64_t>(1, given(file.image_max_pixels, s.max_tokens * token) / token);
   } else {
     return file_error("clip.projector_type: '{}' is no projector that is known here", type.substr(0, 80));
   }

@@ -164,6 +164,25 @@ constexpr SynthShape kShapes[] = {
      .window = 1024,
      .rope_theta = 1e6f,
      .linear_factor = 8},
+    {.name = "gemma4-e4b",
+     .summary = "gemma4, dense, embeddings of each layer",
+     .architecture = "gemma4",
+     .layers = 42,
+     .d_model = 2560,
+     .heads = 8,
+     .kv_heads = 2,
+     .head_dim = 512,
+     .n_rot = 512,
+     .d_ff = 10240,
+     .vocab = 262144,
+     .tied = true,
+     .context = 131072,
+     .window = 512,
+     .rope_theta = 1e6f,
+     .window_head_dim = 256,
+     .per_layer = 256,
+     .own_kv_layers = 24,
+     .soft_cap = 30},
     {.name = "gpt-oss-20b",
      .summary = "gpt-oss, 32 experts, 4 used",
      .architecture = "gpt-oss",
@@ -207,6 +226,8 @@ constexpr SynthShape kShapes[] = {
 ModelSizes sizes_of(const SynthShape& s, const Architecture& row) {
   return {.vocab = s.vocab,
           .d_model = s.d_model,
+          .layers = s.layers,
+          .d_per_layer = s.per_layer,
           .heads = s.heads,
           .kv_heads = s.kv_heads,
           .head_dim = s.head_dim,
@@ -230,6 +251,8 @@ class Builder {
 
   std::vector<SynthTensor> build() {
     add(kTokenEmbedding);
+    if (s_.per_layer > 0) add(kPerLayerEmbedding), add(kPerLayerProjection), ones(kPerLayerNorm);
+    if (s_.gemma4()) ones(kRopeFreqs);
     for (block_ = 0; block_ < s_.layers; ++block_) layer();
     if (s_.mtp) {
       add(kMtpProjection);
@@ -261,10 +284,18 @@ class Builder {
     ones(row_.ffn_norm);
     s_.experts > 0 ? experts() : dense();
     if (row_.norms_after) ones(kPostFfnNorm);
+    if (s_.per_layer > 0) add(kPerLayerGate), add(kPerLayerOut), ones(kPostPerLayerNorm);
+    if (row_.layer_scales) ones(kLayerScale);
   }
   void attention() {
-    for (const TensorRole role : {kAttnQ, kAttnK, kAttnV}) add(role);
-    if (row_.qk_norm == Presence::kAlways) ones(kAttnQNorm), ones(kAttnKNorm);
+    if (s_.gemma4()) sizes_.head_dim = s_.windowed(block_) ? s_.window_head_dim : s_.head_dim;
+    const bool own = s_.own_kv(block_);
+    add(kAttnQ);
+    if (own) add(kAttnK), add(kAttnV);
+    if (row_.qk_norm == Presence::kAlways) {
+      ones(kAttnQNorm);
+      if (own) ones(kAttnKNorm);
+    }
     add(kAttnOutput);
     if (row_.sinks) biases({kAttnSinks, kAttnQBias, kAttnKBias, kAttnVBias, kAttnOutputBias});
   }
@@ -308,7 +339,13 @@ constexpr std::string_view kGemmaTemplate =
     "{% for p in m.content %}{% if p.type == 'image' %}<start_of_image>{% else %}{{ p.text }}{% endif %}{% endfor %}"
     "{% endif %}<|im_end|>\n{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}";
 
+constexpr std::string_view kGemma4Template =
+    "{% for m in messages %}<|im_start|>{{ m.role }}\n{% if m.content is string %}{{ m.content }}{% else %}"
+    "{% for p in m.content %}{% if p.type == 'image' %}<|image|>{% else %}{{ p.text }}{% endif %}{% endfor %}"
+    "{% endif %}<|im_end|>\n{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}";
+
 ImageTokens image_tokens(const SynthShape& s) {
+  if (s.gemma4()) return {{"<|image>", "<pad>", "<image|>"}, kGemma4Template};
   if (s.gemma()) return {{"<start_of_image>", "<image_soft_token>", "<end_of_image>"}, kGemmaTemplate};
   return {{"<|vision_start|>", "<|image_pad|>", "<|vision_end|>"}, kImageTemplate};
 }
@@ -389,7 +426,19 @@ void add_synth_metadata(const SynthShape& s, gguf::Writer& w) {
     u32("expert_feed_forward_length", s.d_ff_expert);
     if (s.d_ff_shared > 0) u32("expert_shared_feed_forward_length", s.d_ff_shared);
   }
-  if (s.sees() && !s.gemma()) {
+  if (s.gemma4()) {
+    u32("attention.key_length_swa", s.window_head_dim);
+    u32("attention.value_length_swa", s.window_head_dim);
+    u32("attention.shared_kv_layers", std::max<int64_t>(0, s.layers - s.own_kv_layers));
+    u32("embedding_length_per_layer_input", s.per_layer);
+    u32("rope.dimension_count_swa", s.window_head_dim);
+    w.add(key("rope.freq_base_swa"), 1e4f);
+    w.add(key("final_logit_softcapping"), s.soft_cap);
+    std::vector<bool> windowed;
+    for (int64_t i = 0; i < s.layers; ++i) windowed.push_back(s.windowed(i));
+    w.add_bools(key("attention.sliding_window_pattern"), windowed);
+  }
+  if (s.sees() && !s.gemma() && !s.gemma4()) {
     const int32_t partial[] = {11, 11, 10, 0}, whole[] = {24, 20, 20, 0};
     w.add_array<int32_t>(key("rope.dimension_sections"), s.hybrid() ? partial : whole);
   }

@@ -23,15 +23,22 @@ struct SynthShape {
   float rope_theta = 0, yarn_factor = 0;
   int64_t yarn_context = 0;  // what the model was trained with before YaRN; 0: no YaRN
   float linear_factor = 0;   // positions of layers without a window are divided by it; 0: they are not
-  bool mtp = false;          // with a block for multi-token prediction behind the layers
+  // Gemma 4: heads of layers with a window, embeddings of each layer, layers with keys and values of their own (those
+  // behind them share these), and the cap of logits.
+  int64_t window_head_dim = 0, per_layer = 0, own_kv_layers = 0;
+  float soft_cap = 0;
+  bool mtp = false;  // with a block for multi-token prediction behind the layers
   // Of its vision tower, if that goes to the first layers as well: which blocks do.
   std::span<const int64_t> deepstack = {};
   bool images = false;  // the tokenizer has what stands for pictures, and a chat template that puts it there
 
   bool hybrid() const { return key_heads > 0; }
   bool gemma() const { return architecture == "gemma3"; }
-  bool sees() const { return hybrid() || gemma() || !deepstack.empty(); }  // models with a vision tower
+  bool gemma4() const { return architecture == "gemma4"; }
+  bool sees() const { return hybrid() || gemma() || gemma4() || !deepstack.empty(); }  // models with a vision tower
   bool full_attention(int64_t layer) const { return !hybrid() || layer % 4 == 3 || layer == layers; }
+  bool windowed(int64_t layer) const { return gemma4() && layer % 6 != 5 && layer + 1 < layers; }
+  bool own_kv(int64_t layer) const { return own_kv_layers == 0 || layer < own_kv_layers; }
 };
 
 std::span<const SynthShape> synth_shapes();
@@ -43,6 +50,8 @@ enum class SynthValues {
   kDecay,     // ssm_a: -4 to -0.25
   kTimeStep,  // ssm_dt: -4 to -1
   kBias,      // -0.1 to 0.1; also sinks
+  kLow,       // -16: a lower bound
+  kHigh,      // 16: an upper one
 };
 
 struct SynthTensor {

@@ -83,6 +83,8 @@ SynthPayload SynthValueSource::vector(SynthValues values, int64_t elems) {
   if (values == SynthValues::kDecay) low = -4, high = -0.25f;
   if (values == SynthValues::kTimeStep) low = -4, high = -1;
   if (values == SynthValues::kBias) low = -0.1f, high = 0.1f;
+  if (values == SynthValues::kLow) low = high = -16;
+  if (values == SynthValues::kHigh) low = high = 16;
   vector_.resize(static_cast<size_t>(elems));
   for (float& x : vector_) x = low + (high - low) * static_cast<float>(random_() >> 40) * 0x1p-24f;
   return of_vector();

@@ -109,6 +109,7 @@ Result<ModelConfig> read_config(const gguf::File& file) {
   }
   c.norms_after = row->norms_after;
   c.layer_scales = row->layer_scales;
+  c.pictures_in_windows = row->pictures_in_windows;
   if (row->scaled_embedding) c.embedding_scale = std::sqrt(static_cast<float>(c.d_model));
   QUIRE_CHECKED(k.real("embedding_scale", c.embedding_scale));
   QUIRE_CHECKED(k.real("residual_scale", c.residual_scale));

@@ -40,11 +40,12 @@ struct ModelConfig {
   void each_part(F f) const {
     f(attention), f(delta), f(dense), f(experts), f(per_layer);
   }
-  Mixers mixers;                 // [layers]
-  bool norms_after = false;      // what mixer and feed-forward add to the residual stream is normalised
-  float embedding_scale = 1.0f;  // of embeddings
-  float logit_soft_cap = 0.0f;   // logits are cap * tanh(logit / cap); 0: as they are
-  bool layer_scales = false;     // what a layer puts out is multiplied by a number of its own
+  Mixers mixers;                     // [layers]
+  bool norms_after = false;          // what mixer and feed-forward add to the residual stream is normalised
+  float embedding_scale = 1.0f;      // of embeddings
+  float logit_soft_cap = 0.0f;       // logits are cap * tanh(logit / cap); 0: as they are
+  bool layer_scales = false;         // what a layer puts out is multiplied by a number of its own
+  bool pictures_in_windows = false;  // tokens of a picture see those behind them in layers with a window alone
 
   // Only these values are computed today.
   float residual_scale = 1.0f;  // of what a sub-block adds to the residual stream

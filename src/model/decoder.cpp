@@ -118,7 +118,7 @@ void Decoder::mix(const Pass& pass, const LayerWeights& l, CachesSoFar& caches, 
              .rope = window ? w_.local_rope : w_.rope,
              .window = config_->attention.window_of(mixer),
              .coordinates = window ? Tensor{} : pass.step.coordinates,
-             .ends = pass.step.ends},
+             .ends = window || !config_->pictures_in_windows ? pass.step.ends : Tensor{}},
             s.attention.of(mixer), s.h, to);
 }
 

@@ -17,6 +17,7 @@
 #include "ops/rows/rows.h"
 #include "ops/sampling/history.h"
 #include "ops/sampling/sampling.h"
+#include "ops/scale_clamp/scale_clamp.h"
 #include "ops/vision_attention/vision_attention.h"
 
 namespace quire {
@@ -45,6 +46,7 @@ void layer_norm_conformance(Suite& s);
 void gelu_conformance(Suite& s);
 void mix_rows_conformance(Suite& s);
 void normalise_patches_conformance(Suite& s);
+void scale_clamp_conformance(Suite& s);
 void vision_attention_conformance(Suite& s);
 
 }  // namespace conformance
@@ -83,6 +85,7 @@ std::vector<OperatorInfo> table() {
       entry(kGeluOp, conformance::gelu_conformance),
       entry(kMixRowsOp, conformance::mix_rows_conformance),
       entry(kNormalisePatchesOp, conformance::normalise_patches_conformance),
+      entry(kScaleClampOp, conformance::scale_clamp_conformance),
       entry(kVisionAttentionOp, conformance::vision_attention_conformance),
   };
 }

@@ -26,6 +26,9 @@ Status check_grid(const VisionConfig& c, const ImageGrid& g) {
   if (c.fixed_size() && g != ImageGrid{1, c.side(), c.side()})
     return request_error("an image of {} x {} x {} patches, but this tower takes 1 x {} x {}", g.frames, g.rows,
                          g.columns, c.side(), c.side());
+  if (c.family == VisionFamily::kGemma4 && std::max(g.rows, g.columns) > c.positions)
+    return request_error("an image of {} x {} patches, but this tower has positions for {} in a row", g.rows, g.columns,
+                         c.positions);
   if (g.rows % c.merge != 0 || g.columns % c.merge != 0)
     return request_error("an image of {} x {} patches, which are no blocks of {} x {}", g.rows, g.columns, c.merge,
                          c.merge);
@@ -43,8 +46,8 @@ Status check_grid(const VisionConfig& c, const ImageGrid& g) {
 Result<VisionBatch> VisionBatch::make(const VisionConfig& config, std::span<const ImageGrid> grids) {
   VisionBatch b;
   b.merge_ = config.merge;
-  b.mixes_ = config.fixed_size() ? 1 : 4;
-  b.pools_ = config.family == VisionFamily::kGemma3;
+  b.mixes_ = config.fixed_size() ? 1 : config.family == VisionFamily::kGemma4 ? 2 : 4;
+  b.pools_ = config.pools();
   for (size_t i = 0; i < grids.size(); ++i) {
     const ImageGrid& g = grids[i];
     QUIRE_CHECKED(check_grid(config, g).context(fmt::format("image {}", i)));
@@ -58,7 +61,9 @@ Result<VisionBatch> VisionBatch::make(const VisionConfig& config, std::span<cons
   if (!b.pools_) return b;
   const int64_t of_token = b.merge_ * b.merge_;
   for (int64_t i = 0; i < b.patches(); ++i) b.pooled_.push_back(static_cast<int32_t>(i));
-  b.pool_weights_.assign(b.pooled_.size(), 1.0f / static_cast<float>(of_token));
+  // The mean; Gemma 4 multiplies it by the root of the width.
+  const float scale = config.family == VisionFamily::kGemma4 ? std::sqrt(static_cast<float>(config.width)) : 1.0f;
+  b.pool_weights_.assign(b.pooled_.size(), scale / static_cast<float>(of_token));
   return b;
 }
 
@@ -73,8 +78,15 @@ void VisionBatch::add_frame(const VisionConfig& config, const ImageGrid& grid) {
 }
 
 void VisionBatch::add_patch(const VisionConfig& config, const ImageGrid& grid, int64_t row, int64_t column) {
+  const auto r32 = static_cast<int32_t>(row), c32 = static_cast<int32_t>(column);
+  if (config.family == VisionFamily::kGemma4) {  // a table for each axis, that of columns first
+    positions_.insert(positions_.end(), {c32, r32});
+    mixed_.insert(mixed_.end(), {c32, static_cast<int32_t>(config.positions) + r32});
+    mix_weights_.insert(mix_weights_.end(), {1.0f, 1.0f});
+    return;
+  }
   const int64_t side = config.side();
-  positions_.insert(positions_.end(), {static_cast<int32_t>(row), static_cast<int32_t>(column)});
+  positions_.insert(positions_.end(), {r32, c32});
   const auto mix = [&](int64_t r, int64_t c, float weight) {
     mixed_.push_back(static_cast<int32_t>(r * side + c));
     mix_weights_.push_back(weight);

@@ -25,8 +25,8 @@ struct ImageGrid {
 
 // The same as arrays, in the memory of whatever computes.
 struct VisionArrays {
-  Tensor positions;             // [patches, 2] i32: row and column
-  Tensor mixed, mix_weights;    // [patches, 1 or 4] i32, f32: of the table of positions
+  Tensor positions;             // [patches, 2] i32: row and column; of Gemma 4 column and row
+  Tensor mixed, mix_weights;    // [patches, 1, 2 or 4] i32, f32: of the table of positions
   Tensor pooled, pool_weights;  // [tokens, merge * merge] i32, f32: patches of a token; empty where nothing is pooled
   RowSpans spans;               // one for each frame of each image
   int64_t patches = 0, tokens = 0;

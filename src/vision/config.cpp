@@ -10,6 +10,8 @@ namespace {
 using gguf::printable;
 
 constexpr int64_t kMaxMerge = 16, kMaxPatch = 256;
+// Of Gemma 4, whose files do not say it. Source: Gemma4VisionConfig of transformers.
+constexpr float kGemma4Theta = 100.0f;
 
 // Rows of a square that has as many fields, or 0.
 int64_t side_of(int64_t fields) {
@@ -32,9 +34,9 @@ Result<const VisionFamilyRow*> read_family(const gguf::File& file) {
   return row;
 }
 
-// All feed-forwards have GELU.
-Status check_activation(const gguf::File& file) {
-  QUIRE_TRY(const bool gelu, file.get_bool_or("clip.use_gelu", false));
+// All feed-forwards have GELU. Files of Gemma 4 need not say so.
+Status check_activation(const gguf::File& file, VisionFamily family) {
+  QUIRE_TRY(const bool gelu, file.get_bool_or("clip.use_gelu", family == VisionFamily::kGemma4));
   QUIRE_TRY(const bool silu, file.get_bool_or("clip.use_silu", false));
   if (silu) return file_error("clip.use_silu: another activation than GELU is not supported");
   if (!gelu) return file_error("clip.use_gelu: must be true; another activation than GELU is not supported");
@@ -52,7 +54,7 @@ Status read_sizes(const ModelKeys& k, VisionConfig& c) {
   if (c.family == VisionFamily::kQwen3)
     QUIRE_CHECKED(k.number_or("spatial_merge_size", 2, 1, kMaxMerge, c.merge));
   else
-    QUIRE_CHECKED(k.number_or("projector.scale_factor", 4, 1, kMaxMerge, c.merge));
+    QUIRE_CHECKED(k.number_or("projector.scale_factor", c.fixed_size() ? 4 : 3, 1, kMaxMerge, c.merge));
   if (c.width % c.heads != 0 || c.head_dim() % 8 != 0)
     return file_error("{}: {} heads of a width of {} are not heads of a multiple of 8 elements",
                       k.full("attention.head_count"), c.heads, c.width);
@@ -61,11 +63,15 @@ Status read_sizes(const ModelKeys& k, VisionConfig& c) {
   return {};
 }
 
-// The table's size is that of its tensor; the size of images must agree with it.
+// The table's size is that of its tensor. Of a square grid the size of images must agree with it.
 Status read_positions(const ModelKeys& k, VisionConfig& c) {
   const std::string name = vision_stem(VisionRole::kPositions) + ".weight";
   QUIRE_TRY(const gguf::TensorInfo* table, k.file().get_tensor(name));
   c.positions = table->dims[1];
+  if (c.family == VisionFamily::kGemma4) {  // a table for each axis
+    if (c.positions <= kMaxWidth) return {};
+    return file_error("tensor {}: {} positions are more than {}", name, c.positions, kMaxWidth);
+  }
   const int64_t side = side_of(c.positions);
   if (side == 0) return file_error("tensor {}: {} positions are no square grid", name, c.positions);
   int64_t image = 0;
@@ -115,6 +121,18 @@ Status read_images(const ModelKeys& k, VisionConfig& c) {
   return {};
 }
 
+// What is different in Gemma 4's.
+Status read_gemma4(const gguf::File& file, VisionConfig& c) {
+  if (c.family != VisionFamily::kGemma4) return {};
+  c.rope_theta = kGemma4Theta;
+  c.image_mean = {0, 0, 0};
+  c.image_std = {1, 1, 1};
+  c.both_ways.reset();
+  if (!file.has("quire.vision.both_ways")) return {};
+  QUIRE_TRY(c.both_ways, file.get_bool("quire.vision.both_ways"));
+  return {};
+}
+
 }  // namespace
 
 int64_t VisionConfig::side() const {
@@ -129,11 +147,13 @@ bool has_vision_tower(const gguf::File& file) {
 
 Result<VisionConfig> read_vision_config(const gguf::File& file) {
   QUIRE_TRY(const VisionFamilyRow* row, read_family(file));
-  QUIRE_CHECKED(check_activation(file));
+  QUIRE_CHECKED(check_activation(file, row->family));
   const ModelKeys k(file, "clip.vision");
   VisionConfig c;
   c.family = row->family;
   c.frames = row->frames;
+  c.both_ways = row->family == VisionFamily::kGemma3;
+  QUIRE_CHECKED(read_gemma4(file, c));
   QUIRE_CHECKED(read_sizes(k, c));
   QUIRE_CHECKED(read_positions(k, c));
   QUIRE_CHECKED(read_deepstack(k, c));

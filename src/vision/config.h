@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "arch/vision.h"
@@ -17,11 +18,13 @@ struct VisionConfig {
   int64_t patch = 0;      // pixels of a side
   int64_t frames = 1;     // that a patch covers in time
   int64_t merge = 0;      // a token is merge x merge patches
-  int64_t positions = 0;  // learned, of a square grid
+  int64_t positions = 0;  // learned: of a square grid, or, of Gemma 4, of each axis
   int64_t out_width = 0;  // the text model's
   float eps = 1e-6f;      // of all norms
   float rope_theta = 1e4f;
   std::vector<int64_t> deepstack;  // blocks whose outputs go to the text model as well, ascending
+  // Whether, in the text model, tokens of a picture attend to each other in both directions; no value: no file says so.
+  std::optional<bool> both_ways;
   // What preprocessing reads. Pixels of an image: 0 where the file does not say.
   std::array<float, 3> image_mean{0.5f, 0.5f, 0.5f}, image_std{0.5f, 0.5f, 0.5f};
   int64_t image_min_pixels = 0, image_max_pixels = 0;
@@ -33,7 +36,8 @@ struct VisionConfig {
   int64_t patch_columns() const { return (patch_width() + 7) / 8 * 8; }
   int64_t merged_width() const { return merge * merge * width; }
   int64_t side() const;  // of the grid of positions
-  bool rotates() const { return family == VisionFamily::kQwen3; }
+  bool rotates() const { return family != VisionFamily::kGemma3; }
+  bool pools() const { return family != VisionFamily::kQwen3; }
   bool fixed_size() const { return family == VisionFamily::kGemma3; }  // every image has side() x side() patches
 };
 

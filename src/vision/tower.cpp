@@ -10,6 +10,7 @@
 #include "ops/norm/norm.h"
 #include "ops/normalise_patches/normalise_patches.h"
 #include "ops/rows/rows.h"
+#include "ops/scale_clamp/scale_clamp.h"
 
 namespace quire {
 namespace {
@@ -45,6 +46,11 @@ Tensor heads_of(const Tensor& qkv, const VisionConfig& c, int64_t third) {
   return t;
 }
 
+// Rows of whole heads as heads.
+Tensor as_heads(const Tensor& rows, const VisionConfig& c) {
+  return rows.reshaped({rows.dim(0), c.heads, c.head_dim()});
+}
+
 // One pass through a tower.
 class Pass {
  public:
@@ -59,8 +65,13 @@ class Pass {
     }
     for (int64_t i = slice.begin; i < slice.end; ++i) {
       const VisionBlock& b = w_.blocks[static_cast<size_t>(i)];
-      attend(b);
-      feed_forward(b);
+      if (c_.family == VisionFamily::kGemma4) {
+        attend_normed(b);
+        feed_forward_gated(b);
+      } else {
+        attend(b);
+        feed_forward(b);
+      }
       if (probe != nullptr) (*probe)("block", static_cast<int>(i), a_.x);
       const auto level = std::ranges::find(c_.deepstack, i) - c_.deepstack.begin();
       if (level == std::ssize(c_.deepstack)) continue;
@@ -69,8 +80,10 @@ class Pass {
     if (slice.end < c_.blocks) return;
     if (c_.family == VisionFamily::kQwen3)
       merge(w_.merger, out.rows);
-    else
+    else if (c_.family == VisionFamily::kGemma3)
       pool(out.rows);
+    else
+      pool_scaled(out.rows);
   }
 
  private:
@@ -136,7 +149,7 @@ class Pass {
     args.q = heads_of(a_.qkv, c_, 0);
     args.k = heads_of(a_.qkv, c_, 1);
     args.v = heads_of(a_.qkv, c_, 2);
-    if (c_.rotates()) args.rotation = {batch_.positions, w_.inv_freq, batch_.side};
+    if (c_.rotates()) args.rotation = {batch_.positions, w_.inv_freq, batch_.side, PlanePairs::kAcross};
     args.spans = batch_.spans;
     args.scale = 1.0f / std::sqrt(static_cast<float>(c_.head_dim()));
     args.out = a_.h;
@@ -186,6 +199,87 @@ class Pass {
     linear(ctx_, {.x = a_.normed, .parts = {{.w = w_.projection, .bias = {}, .y = y}}});
   }
 
+  // Gemma 4: norms without means around everything, products whose inputs and outputs are held between bounds.
+
+  void rms_norm(const Tensor& weight, const Tensor& x, const Tensor& h) const {
+    add_rms_norm(ctx_, {.x = x, .add = {}, .weight = weight, .eps = c_.eps, .h = h});
+  }
+  // Float32 [rows, width] of a_.wide, behind so many elements for each row.
+  Tensor wide(int64_t rows, int64_t elements, int64_t width) const {
+    return make_tensor(a_.wide.bytes_at(rows * elements), DType::kF32, {rows, width});
+  }
+  // x between the bounds, as products take it: x itself where there are none.
+  Tensor within(const VisionBounds& bounds, const Tensor& x) const {
+    if (!bounds.any()) return x;
+    const Tensor y = a_.bounded.rows(0, x.dim(0));
+    scale_clamp(ctx_, {.x = x, .y = y, .low = bounds.low, .high = bounds.high});
+    return y;
+  }
+  void hold(const VisionBounds& bounds, const Tensor& x) const {
+    if (bounds.any()) scale_clamp(ctx_, {.x = x, .y = x, .low = bounds.low, .high = bounds.high});
+  }
+  // y = l(x); what of x lies beyond the bounds changes in place where it is `spent`.
+  void product(const VisionLinear& l, const Tensor& x, bool spent, const Tensor& y) const {
+    if (spent) hold(l.in, x);
+    linear(ctx_, {.x = spent ? x : within(l.in, x), .parts = {{.w = l.w, .bias = {}, .y = y}}});
+    hold(l.out, y);
+  }
+  // Adds what a part put out, normalised, to rows of the stream.
+  void add_normed(const Tensor& norm, const Tensor& part, const Tensor& normed, const Tensor& x) const {
+    rms_norm(norm, part, normed);
+    reduce_partials(ctx_, {.partials = normed.reshaped({1, x.dim(0), c_.width}), .x = x});
+  }
+
+  void attend_normed(const VisionBlock& b) const {
+    const int64_t patches = batch_.patches, d = c_.head_dim();
+    rms_norm(b.norm1.weight, a_.x, a_.h);
+    const auto third = [&](int64_t i) { return a_.qkv.rows(i * patches, patches); };
+    by_slices(patches, [&](int64_t first, int64_t count) {
+      const VisionLinear* const each[] = {&b.q, &b.k, &b.value};
+      const Tensor* const norms[] = {&b.q_norm, &b.k_norm, &w_.value_norm};
+      for (int64_t i = 0; i < 3; ++i) {
+        const Tensor y = wide(count, 0, c_.width);
+        product(*each[i], a_.h.rows(first, count), false, y);
+        rms_norm(*norms[i], y.reshaped({count * c_.heads, d}),
+                 third(i).rows(first, count).reshaped({count * c_.heads, d}));
+      }
+    });
+    VisionAttentionArgs args;
+    args.q = as_heads(third(0), c_);
+    args.k = as_heads(third(1), c_);
+    args.v = as_heads(third(2), c_);
+    args.rotation = {batch_.positions, w_.inv_freq, batch_.side, PlanePairs::kWithin};
+    args.spans = batch_.spans;
+    args.out = a_.h;
+    vision_attention(ctx_, args);
+    by_slices(patches, [&](int64_t first, int64_t count) {
+      const Tensor part = wide(count, 0, c_.width);
+      product(b.out, a_.h.rows(first, count), true, part);
+      add_normed(b.out_norm, part, wide(count, c_.width, c_.width), a_.x.rows(first, count));
+    });
+  }
+
+  void feed_forward_gated(const VisionBlock& b) const {
+    rms_norm(b.norm2.weight, a_.x, a_.h);
+    by_slices(batch_.patches, [&](int64_t first, int64_t count) {
+      const Tensor gate = wide(count, 0, c_.ffn), up = wide(count, c_.ffn, c_.ffn), inner = a_.inner.rows(0, count);
+      product(b.gate, a_.h.rows(first, count), false, gate);
+      product(b.up, a_.h.rows(first, count), false, up);
+      gated_product(ctx_, {.gate = gate, .up = up, .y = inner, .activation = GateActivation::kGeluTanh});
+      const Tensor part = wide(count, 0, c_.width);
+      product(b.down, inner, true, part);
+      add_normed(b.ffn_norm, part, wide(count, c_.width, c_.width), a_.x.rows(first, count));
+    });
+  }
+
+  void pool_scaled(const Tensor& y) const {
+    mix_rows(ctx_, {.rows = batch_.pooled, .weights = batch_.pool_weights, .table = a_.x, .x = a_.pooled});
+    if (!w_.pooled_scale.empty())
+      scale_clamp(ctx_, {.x = a_.pooled, .y = a_.pooled, .shift = w_.pooled_shift, .scale = w_.pooled_scale});
+    rms_norm(w_.projection_norm, a_.pooled, a_.normed);
+    linear(ctx_, {.x = a_.normed, .parts = {{.w = w_.projection, .bias = {}, .y = y}}});
+  }
+
   const OpContext& ctx_;
   const VisionConfig& c_;
   const VisionWeights& w_;
@@ -203,6 +297,11 @@ VisionActivations lay_out(const VisionConfig& c, ActivationMemory& mem, int64_t 
   a.x = x.empty() ? mem.f32(c.width) : x;
   a.h = mem.act(c.width);
   a.qkv = mem.act(3 * c.width);
+  if (c.family == VisionFamily::kGemma4) {
+    a.qkv = a.qkv.reshaped({3 * mem.rows(), c.width});
+    a.wide = slice.f32(std::max(3 * c.width, 2 * c.ffn));
+    a.bounded = slice.act(c.width);
+  }
   a.inner = slice.act(merges ? std::max(c.ffn, c.merged_width()) : c.ffn);
   a.patch = slice.act(c.patch_columns());
   if (patches == DType::kF32 && mem.activation() != DType::kF32) a.exact = slice.f32(c.patch_columns());

@@ -24,9 +24,11 @@ struct VisionOutput {
 struct VisionActivations {
   Tensor x;    // [patches, width] f32: the residual stream
   Tensor h;    // [patches, width]: normalised rows, and what attention puts out
-  Tensor qkv;  // [patches, 3 width]
+  Tensor qkv;  // [patches, 3 width]; of Gemma 4 [3 patches, width]
   // Feed-forwards, mergers and patches' products go through these a slice of rows at a time.
   Tensor inner;           // [slice, widest feed-forward]
+  Tensor wide;            // Gemma 4: [slice, the widest of three widths and two feed-forwards] f32
+  Tensor bounded;         // Gemma 4: [slice, width], between bounds
   Tensor patch;           // [slice, patch_columns]: as they are multiplied
   Tensor exact;           // the same in f32, where numbers are to be rounded
   Tensor pooled, normed;  // [tokens, width] f32 and the activations' type; of towers that pool

@@ -26,20 +26,89 @@ class VisionLoader {
     if (const int64_t zeros = c_.patch_columns() - c_.patch_width(); zeros > 0)
       w.padding = keep(std::vector<float>(static_cast<size_t>(zeros)));
     w.colours = colours();
-    QUIRE_TRY(w.patch.bias, vector(vision_stem(kPatch) + ".bias", {c_.width}));
-    QUIRE_TRY(w.positions, vector(vision_stem(kPositions) + ".weight", {c_.positions, c_.width}));
     if (c_.rotates()) w.inv_freq = frequencies();
-    for (int64_t i = 0; i < c_.blocks; ++i) {
-      QUIRE_TRY(VisionBlock b, block(i));
-      w.blocks.push_back(std::move(b));
-    }
-    QUIRE_CHECKED(c_.family == VisionFamily::kQwen3 ? mergers(w) : projection(w));
+    QUIRE_CHECKED(c_.family == VisionFamily::kGemma4 ? gemma4(w) : others(w));
     QUIRE_CHECKED(check_unread());
     return w;
   }
 
  private:
   bool has(const std::string& name) const { return file_.find_tensor(name) != nullptr; }
+
+  Status others(VisionWeights& w) {
+    QUIRE_TRY(w.patch.bias, vector(vision_stem(kPatch) + ".bias", {c_.width}));
+    QUIRE_TRY(w.positions, vector(vision_stem(kPositions) + ".weight", {c_.positions, c_.width}));
+    for (int64_t i = 0; i < c_.blocks; ++i) {
+      QUIRE_TRY(VisionBlock b, block(i));
+      w.blocks.push_back(std::move(b));
+    }
+    return c_.family == VisionFamily::kQwen3 ? mergers(w) : projection(w);
+  }
+
+  Status gemma4(VisionWeights& w) {
+    QUIRE_TRY(const Tensor tables, vector(vision_stem(kPositions) + ".weight", {2, c_.positions, c_.width}));
+    w.positions = tables.reshaped({2 * c_.positions, c_.width});
+    for (int64_t i = 0; i < c_.blocks; ++i) {
+      QUIRE_TRY(VisionBlock b, gemma4_block(i));
+      w.blocks.push_back(std::move(b));
+    }
+    w.value_norm = keep(std::vector<float>(static_cast<size_t>(c_.head_dim()), 1.0f));
+    if (has(vision_stem(kPooledShift)) || has(vision_stem(kPooledScale))) {
+      QUIRE_TRY(w.pooled_shift, vector(vision_stem(kPooledShift), {c_.width}));
+      QUIRE_TRY(w.pooled_scale, vector(vision_stem(kPooledScale), {c_.width}));
+    }
+    w.projection_norm = keep(std::vector<float>(static_cast<size_t>(c_.width), 1.0f));
+    QUIRE_TRY(w.projection, matrix(vision_stem(kProjection) + ".weight", c_.out_width, c_.width));
+    return {};
+  }
+
+  Result<VisionBlock> gemma4_block(int64_t i) {
+    VisionBlock b;
+    const auto norm_of = [&](VisionRole role, int64_t width, Tensor& to) -> Status {
+      QUIRE_TRY(to, vector(vision_stem(role, i) + ".weight", {width}));
+      return {};
+    };
+    const auto bounded = [&](VisionRole role, int64_t rows, int64_t cols, VisionLinear& to) -> Status {
+      QUIRE_TRY(to, bounded_linear(vision_stem(role, i), rows, cols));
+      return {};
+    };
+    QUIRE_CHECKED(norm_of(kNorm1, c_.width, b.norm1.weight));
+    QUIRE_CHECKED(bounded(kQuery, c_.width, c_.width, b.q));
+    QUIRE_CHECKED(bounded(kKey, c_.width, c_.width, b.k));
+    QUIRE_CHECKED(bounded(kValue, c_.width, c_.width, b.value));
+    QUIRE_CHECKED(norm_of(kQueryNorm, c_.head_dim(), b.q_norm));
+    QUIRE_CHECKED(norm_of(kKeyNorm, c_.head_dim(), b.k_norm));
+    QUIRE_CHECKED(bounded(kAttnOut, c_.width, c_.width, b.out));
+    QUIRE_CHECKED(norm_of(kAttnOutNorm, c_.width, b.out_norm));
+    QUIRE_CHECKED(norm_of(kNorm2, c_.width, b.norm2.weight));
+    QUIRE_CHECKED(bounded(kGate, c_.ffn, c_.width, b.gate));
+    QUIRE_CHECKED(bounded(kUp, c_.ffn, c_.width, b.up));
+    QUIRE_CHECKED(bounded(kDown, c_.width, c_.ffn, b.down));
+    QUIRE_CHECKED(norm_of(kFfnOutNorm, c_.width, b.ffn_norm));
+    return b;
+  }
+
+  // A product, which may have all four bounds or none.
+  Result<VisionLinear> bounded_linear(const std::string& stem, int64_t rows, int64_t cols) {
+    VisionLinear l;
+    QUIRE_TRY(l.w, matrix(stem + ".weight", rows, cols));
+    QUIRE_CHECKED(bounds(stem + ".input", l.in));
+    QUIRE_CHECKED(bounds(stem + ".output", l.out));
+    if (has(stem + ".input_min") != has(stem + ".output_min"))
+      return file_error("tensor {}.weight: has bounds for what it takes, or for what it puts out, and not for both",
+                        stem);
+    return l;
+  }
+  Status bounds(const std::string& stem, VisionBounds& to) {
+    const std::string low = stem + "_min", high = stem + "_max";
+    if (!has(low) && !has(high)) return {};
+    QUIRE_TRY(const Tensor least, vector(low, {1}));
+    QUIRE_TRY(const Tensor most, vector(high, {1}));
+    to = {*least.as<float>(), *most.as<float>()};
+    if (!(to.low <= to.high))
+      return file_error("tensor {}: {} is not below {} of tensor {}", low, to.low, to.high, high);
+    return {};
+  }
 
   // The tensor, of exactly these dimensions, innermost first; trailing ones may be left out.
   Result<const gguf::TensorInfo*> tensor(const std::string& name, std::vector<int64_t> dims) {
@@ -145,7 +214,10 @@ class VisionLoader {
     image::ImageSpec spec;
     std::ranges::copy(c_.image_mean, spec.mean.begin());
     std::ranges::copy(c_.image_std, spec.deviation.begin());
-    return keep(image::colour_table(spec)).reshaped({3, 256});
+    std::vector<float> table = image::colour_table(spec);
+    if (c_.family == VisionFamily::kGemma4)  // whose tower does this itself
+      for (float& x : table) x = 2.0f * (x - 0.5f);
+    return keep(std::move(table)).reshaped({3, 256});
   }
 
   Tensor frequencies() {

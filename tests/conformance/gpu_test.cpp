@@ -85,6 +85,7 @@ TEST(GpuSuites, EveryOperandIsPlacedAndComesBack) {
                                                      {"gelu", "D=65"},
                                                      {"mix_rows", "D=65"},
                                                      {"normalise_patches", "runs of 256"},
+                                                     {"scale_clamp", "D=65"},
                                                      {"vision_attention", "d=64"}};
   FakeGpu gpu;
   for (const OperatorInfo& op : operators()) {

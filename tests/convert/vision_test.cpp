@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 
 #include <filesystem>
+#include <limits>
 
 #include "convert/open.h"
 #include "convert/support.h"
@@ -39,6 +40,11 @@ class VisionFolders : public testing::Test {
   std::string mmproj() const { return folder_.path("mmproj-m.gguf"); }
   std::string error() const {
     const auto r = convert::convert({.folder = folder_.path(), .output = folder_.path("m.gguf")});
+    return r.ok() ? "" : r.error().message;
+  }
+  // Of the tower alone.
+  std::string tower_error() const {
+    const auto r = convert::open_vision(folder_.path());
     return r.ok() ? "" : r.error().message;
   }
 };
@@ -114,6 +120,74 @@ TEST_F(VisionFolders, SayWhatPreprocessingNeeds) {
   const gguf::File f = std::move(gguf::File::open(mmproj())).value();
   EXPECT_EQ(f.get_f32_array("clip.vision.image_mean").value(), (std::vector<float>{1, 1, 1}));
   EXPECT_FALSE(f.has("clip.vision.image_min_pixels"));
+}
+
+TEST_F(VisionFolders, OfGemma4MayHaveOtherPrefixes) {
+  const TinyTower tower = tiny_tower("vision-gemma4e");
+  write(tower, [&](json&, auto& tensors) {
+    for (SafeTensor& t : tensors)
+      if (t.name.starts_with("model.vision_tower.") || t.name.starts_with("model.embed_vision."))
+        t.name.erase(0, std::string_view("model.").size());
+  });
+  const auto opened = convert::open_vision(folder_.path());
+  EXPECT_TRUE(opened.ok() && opened->has_value());
+}
+
+// Sound is not converted, and its tensors are none of the tower's.
+TEST_F(VisionFolders, OfGemma4LeaveSoundOut) {
+  write(tiny_tower("vision-gemma4"), [](json&, auto& tensors) {
+    for (const char* name : {"model.audio_tower.layers.0.norm.weight", "model.embed_audio.embedding_projection.weight"})
+      tensors.push_back(safe_tensor(name, "F32", {1}, std::vector<float>{1}));
+  });
+  const auto opened = convert::open_vision(folder_.path());
+  ASSERT_TRUE(opened.ok()) << opened.error().message;
+  ASSERT_TRUE(opened->has_value());
+  for (const gguf::TensorInfo& t : (*opened)->tensors()) EXPECT_FALSE(t.name.starts_with("a.")) << t.name;
+}
+
+TEST_F(VisionFolders, OfGemma4AreRefusedForWhatIsNotComputed) {
+  const TinyTower tower = tiny_tower("vision-gemma4");
+  const auto error_with = [&](const char* key, const json& value) {
+    write(tower, [&](json& c, auto&) { c["vision_config"][key] = value; });
+    return tower_error();
+  };
+  EXPECT_EQ(error_with("use_clipped_linears", false), "");
+  EXPECT_THAT(error_with("hidden_activation", "silu"), HasSubstr("hidden_activation: 'silu' is not supported"));
+  EXPECT_THAT(error_with("num_key_value_heads", 1), HasSubstr("num_key_value_heads"));
+  EXPECT_THAT(error_with("head_dim", 64), HasSubstr("are not as wide as hidden_size"));
+  EXPECT_THAT(error_with("attention_bias", true), HasSubstr("attention_bias: true is not supported"));
+  EXPECT_THAT(error_with("rope_parameters", {{"rope_theta", 1e4}}), HasSubstr("a rope_theta of 10000"));
+  EXPECT_THAT(error_with("rope_parameters", {{"rope_type", "yarn"}}), HasSubstr("rope_type: 'yarn'"));
+  EXPECT_THAT(error_with("standardize", false), HasSubstr("std_bias' of the vision tower would not be computed"));
+  EXPECT_THAT(error_with("use_clipped_linears", true), HasSubstr("q_proj.input_min"));
+  EXPECT_THAT(error_with("position_embedding_size", 191), HasSubstr("position_embedding_table"));
+  write(tower);
+  const auto error_of = [&](const char* key, const json& value) {
+    json processor = tower.processor();
+    processor[key] = value;
+    folder_.write_json("preprocessor_config.json", processor);
+    return tower_error();
+  };
+  EXPECT_EQ(error_of("do_resize", true), "");
+  EXPECT_THAT(error_of("pooling_kernel_size", 2), HasSubstr("pooling_kernel_size: 2, but the tower has 3"));
+  EXPECT_THAT(error_of("patch_size", 14), HasSubstr("patch_size: 14, but the tower has 16"));
+  EXPECT_THAT(error_of("resample", 2), HasSubstr("resample: only 3"));
+  EXPECT_THAT(error_of("rescale_factor", 0.5), HasSubstr("rescale_factor: 0.5"));
+  EXPECT_THAT(error_of("max_soft_tokens", 5000), HasSubstr("max_soft_tokens: 5000 is more than 4096"));
+  EXPECT_THAT(error_of("image_processor_type", "Qwen2VLImageProcessor"), HasSubstr("is not that of Gemma 4"));
+}
+
+// Bounds that were never set.
+TEST_F(VisionFolders, OfGemma4MayHaveInfiniteBounds) {
+  write(tiny_tower("vision-gemma4e"), [](json&, auto& tensors) {
+    for (SafeTensor& t : tensors)
+      if (t.name.ends_with("layers.0.mlp.up_proj.input_max"))
+        t = safe_tensor(t.name, "F32", {}, std::vector<float>{std::numeric_limits<float>::infinity()});
+  });
+  const auto opened = convert::open_vision(folder_.path());
+  ASSERT_TRUE(opened.ok() && opened->has_value());
+  EXPECT_EQ(*reinterpret_cast<const float*>((*opened)->find_tensor("v.blk.0.ffn_up.input_max")->data),
+            std::numeric_limits<float>::max());
 }
 
 TEST_F(VisionFolders, AreRefusedForWhatIsMissingOrTooMuch) {

@@ -7,7 +7,8 @@ namespace {
 class CudaImages : public testing::TestWithParam<ImageKind> {};
 
 INSTANTIATE_TEST_SUITE_P(Tiny, CudaImages,
-                         testing::Values(ImageKind::kHybrid, ImageKind::kDeepstack, ImageKind::kBothWays),
+                         testing::Values(ImageKind::kHybrid, ImageKind::kDeepstack, ImageKind::kBothWays,
+                                         ImageKind::kWindows, ImageKind::kPerLayer),
                          [](const auto& i) { return image_kind_name(i.param); });
 
 TEST_P(CudaImages, CompanyChunksAndPressureChangeNothing) {

@@ -62,7 +62,7 @@ TEST(CpuScratch, NoPicturesTakeMoreThanTheLargest) {
   const VisionTower& tower = *model->vision->tower;
   const VisionConfig& c = tower.config();
   const EngineOptions o{.threads = 2, .context = 256, .max_sequences = 1, .max_batch_tokens = 64};
-  const EnginePlan plan = resolve(o, model->model->config(), {.encoder = encoder_room(c, model->vision->spec)}).value();
+  const EnginePlan plan = resolve(o, model->model->config(), {.encoder = encoder_room(*model->vision)}).value();
   const auto backend = StepBackend::create(model, plan, std::make_unique<CpuDevice>(model, plan)).value();
   ThreadPool pool(o.threads);
   const auto pick = [&](int64_t lo, int64_t hi) { return std::uniform_int_distribution<int64_t>(lo, hi)(rng); };

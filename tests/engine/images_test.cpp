@@ -14,7 +14,8 @@ using testing::HasSubstr;
 class ImageModels : public testing::TestWithParam<ImageKind> {};
 
 INSTANTIATE_TEST_SUITE_P(Tiny, ImageModels,
-                         testing::Values(ImageKind::kHybrid, ImageKind::kDeepstack, ImageKind::kBothWays),
+                         testing::Values(ImageKind::kHybrid, ImageKind::kDeepstack, ImageKind::kBothWays,
+                                         ImageKind::kWindows, ImageKind::kPerLayer),
                          [](const auto& i) { return image_kind_name(i.param); });
 
 TEST_P(ImageModels, ReferenceComputesWhatTransformersComputes) {
@@ -176,6 +177,39 @@ TEST(Images, PicturesThatAttendBothWaysGoOnFromACacheAnywhere) {
   EXPECT_NE(first.tokens, second.tokens);
   const std::unique_ptr<Engine> cold = make_engine(image_model(Device::kCpu, ImageKind::kBothWays), six_sequences());
   EXPECT_EQ(second.tokens, ask(*cold, 8).tokens);
+}
+
+// A folder and the two files that it becomes give the same bits, and files of others say less.
+TEST(Images, FilesOfGemma4GiveTheSame) {
+  for (const ImageKind kind : {ImageKind::kWindows, ImageKind::kPerLayer}) {
+    const HfFolder folder;
+    write_image_model(folder, Device::kCpu, kind);
+    const std::string plain = folder.path("m.gguf"), changed = folder.path("changed.gguf");
+    const auto converted = convert::convert({.folder = folder.path(), .output = plain});
+    ASSERT_TRUE(converted.ok()) << converted.error().message;
+    const ModelPtr model = load_or_die(plain);
+    ASSERT_NE(model->vision, nullptr) << "found beside the file";
+    EXPECT_EQ(model->vision->token, kImagePad);
+    EXPECT_EQ(model->vision->marker, "<|image|>");
+    EXPECT_EQ(model->vision->written, "<|image><pad><image|>");
+    EXPECT_EQ(model->vision->both_ways, kind == ImageKind::kWindows);
+    EXPECT_EQ(model->vision->spec.max_tokens, 64);
+    const std::unique_ptr<Engine> engine = make_engine(model, six_sequences());
+    for (const std::vector<Part>& parts : {layouts()[0], layouts()[3]})
+      EXPECT_EQ(hear_one(*engine, with_images(parts, 24, 0, kind)).tokens, alone(parts, Device::kCpu, kind));
+    // As llama.cpp's converter writes it, which knows no such key, and none for the number of tokens.
+    edit_gguf(folder.path("mmproj-m.gguf"), changed,
+              {.drop = {"quire.vision.both_ways", "clip.vision.image_max_pixels", "clip.use_gelu"}});
+    const auto with_less = load_model(plain, {.mmproj = changed});
+    ASSERT_FALSE(with_less.ok());
+    EXPECT_THAT(
+        with_less.error().message,
+        HasSubstr("pictures of 280 tokens have up to 840 patches in a row, but the tower has positions for 192"));
+    const auto smaller = load_model(plain, {.mmproj = changed, .max_image_pixels = 60 * 48 * 48});
+    ASSERT_TRUE(smaller.ok()) << smaller.error().message;
+    EXPECT_EQ((*smaller)->vision->both_ways, kind == ImageKind::kWindows);
+    EXPECT_EQ((*smaller)->vision->spec.max_tokens, 60);
+  }
 }
 
 // Adds so many tokens of text, or a picture, to a prompt.

@@ -43,7 +43,7 @@ TEST_F(Synth, MemoryHoldsWhatTheFileHolds) {
 }
 
 TEST_F(Synth, ATowerIsFoundBesideItsModel) {
-  for (const char* const preset : {"4b-hybrid", "8b-vl", "gemma3-4b"}) {
+  for (const char* const preset : {"4b-hybrid", "8b-vl", "gemma3-4b", "gemma4-e4b"}) {
     const std::string file = path(fmt::format("{}.gguf", preset));
     const Outcome o =
         quire(fmt::format("synth {} --preset {} --type q8_0 --layers 1 --vocab 512 --images", file, preset));

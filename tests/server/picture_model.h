@@ -86,6 +86,14 @@ inline ModelPtr gemma_picture_model(const char* row = "<image_soft_token>",
                        1 << 20);
 }
 
+// Gemma 4's: a token for 48 x 48 pixels, 64 at most.
+inline ModelPtr gemma4_picture_model() {
+  std::string chat_template = kGemmaTemplate;
+  const std::string_view marker = "<start_of_image>";
+  chat_template.replace(chat_template.find(marker), marker.size(), "<|image|>");
+  return picture_model({"tiny-gemma4e", "vision-gemma4e", {"<|image>", "<pad>", "<image|>"}}, chat_template, 1 << 20);
+}
+
 // A file of tests/fuzz/corpus/image.
 inline std::string picture_file(const std::string& name) {
   std::ifstream in(QUIRE_SOURCE_DIR "/tests/fuzz/corpus/image/" + name, std::ios::binary);

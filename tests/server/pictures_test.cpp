@@ -397,6 +397,22 @@ TEST_F(PicturesInRequests, OfGemmaInTemplatesOfTextsAlone) {
   check_places();
 }
 
+// What Gemma4Processor makes of them, but that the padding token stands for rows.
+TEST_F(PicturesInRequests, OfGemma4StandBetweenTokensOfTheirOwn) {
+  serve({}, gemma4_picture_model());
+  EXPECT_EQ(model_->tokenizer->token_text(pad()), "<pad>");
+  const std::string picture = "<|image><pad><image|>", marker = "<|image|>";
+  ASSERT_EQ(chat({image_part(), text_part("what is " + marker), image_part("jpeg-turned6")}).status, 200);
+  EXPECT_THAT(prompt(), HasSubstr("user\n" + picture + "what is " + marker + picture + "<|im_end|>"));
+  check_places();
+  const Request q = request();
+  ASSERT_EQ(q.images->size(), 2u);
+  for (const PromptImage& image : *q.images) {
+    EXPECT_GT(image.tokens(), 32) << "also where the picture is smaller";
+    EXPECT_LE(image.tokens(), 64);
+  }
+}
+
 TEST_F(PicturesInRequests, AreTold) {
   const Json models = Json::parse(ask(server_->port(), get("/v1/models")).body);
   EXPECT_EQ(models["data"][0]["architecture"]["input_modalities"], Json::array({"text", "image"}));

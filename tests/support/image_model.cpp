@@ -7,54 +7,81 @@
 namespace quire::test {
 namespace {
 
+struct Kind {
+  std::string_view name, text, tower;
+  std::string_view wrapper = {};  // the class of the whole, whose folders have the text model's config in their own
+};
+const Kind& row(ImageKind kind) {
+  static constexpr Kind kKinds[] = {
+      {"hybrid", "tiny-qwen35", "vision-qwen35"},
+      {"deepstack", "tiny-qwen3vl", "vision-qwen3vl"},
+      {"both_ways", "tiny-gemma3", "vision-gemma3", "Gemma3ForConditionalGeneration"},
+      {"windows", "tiny-gemma4", "vision-gemma4", "Gemma4ForConditionalGeneration"},
+      {"per_layer", "tiny-gemma4e", "vision-gemma4e", "Gemma4ForConditionalGeneration"},
+  };
+  return kKinds[static_cast<size_t>(kind)];
+}
+bool gemma4(ImageKind kind) {
+  return kind == ImageKind::kWindows || kind == ImageKind::kPerLayer;
+}
+
 const TinyTower& tower(ImageKind kind = ImageKind::kHybrid) {
-  static const TinyTower hybrid = tiny_tower("vision-qwen35"), deepstack = tiny_tower("vision-qwen3vl"),
-                         both_ways = tiny_tower("vision-gemma3");
-  return kind == ImageKind::kHybrid ? hybrid : kind == ImageKind::kDeepstack ? deepstack : both_ways;
+  static std::map<ImageKind, TinyTower> towers;
+  const auto at = towers.find(kind);
+  return at != towers.end() ? at->second : towers.emplace(kind, tiny_tower(row(kind).tower)).first->second;
 }
 
 TinyModel text_model(Device device, ImageKind kind) {
-  const std::string name = kind == ImageKind::kHybrid      ? "tiny-qwen35"
-                           : kind == ImageKind::kDeepstack ? "tiny-qwen3vl"
-                                                           : "tiny-gemma3";
+  const std::string name(row(kind).text);
   for (TinyModel m : tiny_models()) {
     if (m.name != name) continue;
     if (kind == ImageKind::kBothWays) m.hidden = tower(kind).out;
     if (device != Device::kCuda) return m;
     m.head_dim = 64;
     if (m.hybrid()) m.state = 128, m.n_rot = 16;
+    if (m.gemma4()) m.global_head_dim = 2 * m.head_dim;
     return m;
   }
   fatal(__FILE__, __LINE__, "there is no " + name);
 }
 
 // Gemma's folders have the text model's config and tensors within a wrapper.
-nlohmann::json wrapped(nlohmann::json text) {
+nlohmann::json wrapped(nlohmann::json text, std::string_view wrapper) {
   text.erase("architectures");
   const bool tied = text["tie_word_embeddings"];
-  return {{"architectures", {"Gemma3ForConditionalGeneration"}},
-          {"tie_word_embeddings", tied},
-          {"text_config", std::move(text)}};
+  return {{"architectures", {wrapper}}, {"tie_word_embeddings", tied}, {"text_config", std::move(text)}};
+}
+
+// The tokens that stand for pictures, from kImagePad downwards.
+std::vector<const char*> image_tokens(ImageKind kind) {
+  if (gemma4(kind)) return {"<pad>", "<|image>", "<image|>", "<|image|>"};
+  if (kind == ImageKind::kBothWays) return {"<image_soft_token>", "<start_of_image>", "<end_of_image>"};
+  return {"<|image_pad|>"};
 }
 
 }  // namespace
 
+std::string image_kind_name(ImageKind kind) {
+  return std::string(row(kind).name);
+}
+
 void write_image_model(const HfFolder& folder, Device device, ImageKind kind) {
   const TinyModel text = text_model(device, kind);
-  const bool both_ways = kind == ImageKind::kBothWays;
-  nlohmann::json config = both_ways ? wrapped(hf_config(text)) : hf_config(text);
+  const bool is_wrapped = !row(kind).wrapper.empty();
+  nlohmann::json config = is_wrapped ? wrapped(hf_config(text), row(kind).wrapper) : hf_config(text);
   config.merge_patch(tower(kind).config());
   std::vector<SafeTensor> tensors = safe_tensors(text);
   for (SafeTensor& t : tensors)
-    if (both_ways) t.name.insert(0, "language_model.");
+    if (is_wrapped) t.name.insert(0, "language_model.");
   for (const HfTensor& t : tower(kind).hf_tensors()) tensors.push_back(safe_tensor(t.name, "BF16", t.shape, t.values));
   nlohmann::json tokenizer = hf_tokenizer(text);
   const auto add_token = [&](TokenId id, const char* content) {
     tokenizer["added_tokens"].push_back({{"id", id}, {"content", content}, {"special", true}});
   };
-  add_token(kImagePad, both_ways ? "<image_soft_token>" : "<|image_pad|>");
-  if (both_ways) add_token(kImagePad - 1, "<start_of_image>"), add_token(kImagePad - 2, "<end_of_image>");
+  TokenId next = kImagePad;
+  for (const char* token : image_tokens(kind)) add_token(next--, token);
   folder.write_json("config.json", config);
+  if (!tower(kind).processor().empty()) folder.write_json("preprocessor_config.json", tower(kind).processor());
   folder.write_json("tokenizer.json", tokenizer);
   folder.write_json("tokenizer_config.json", {{"eos_token", "<|im_end|>"}, {"pad_token", "<|endoftext|>"}});
   folder.write("model.safetensors", safetensors_file(tensors));

@@ -19,12 +19,12 @@ enum class ImageKind {
   kHybrid,     // tiny-qwen35 behind the tower vision-qwen35
   kDeepstack,  // tiny-qwen3vl behind vision-qwen3vl, whose blocks go to its first layers, too
   kBothWays,   // tiny-gemma3, as wide as the tower vision-gemma3 puts out: a picture's tokens attend to each other
+  kWindows,    // tiny-gemma4 behind vision-gemma4: they do so in layers with a window alone, which a picture exceeds
+  kPerLayer,   // tiny-gemma4e behind vision-gemma4e: with embeddings of each layer; pictures are read as texts are
 };
-inline std::string image_kind_name(ImageKind kind) {
-  return kind == ImageKind::kHybrid ? "hybrid" : kind == ImageKind::kDeepstack ? "deepstack" : "both_ways";
-}
+std::string image_kind_name(ImageKind kind);
 
-// Writes the folder; the tokenizer calls that token "<|image_pad|>", or as Gemma's does, which has two others as well.
+// Writes the folder; the tokenizer calls that token "<|image_pad|>", or as Gemma's do, which have others as well.
 void write_image_model(const HfFolder& folder, Device device = Device::kCpu, ImageKind kind = ImageKind::kHybrid);
 // Loaded once in a process.
 const ModelPtr& image_model(Device device = Device::kCpu, ImageKind kind = ImageKind::kHybrid);

@@ -16,12 +16,18 @@ struct Kind {
 };
 constexpr Kind kKinds[] = {
     {"soft_emb_norm.weight", 0, 0.25},  // applied as 1 + w
+    {"k_norm.weight", 0.15, 0.05},      // nothing else scales the scores
     {"norm.weight", 1, 0.25},
     {"norm1.weight", 1, 0.25},
     {"norm2.weight", 1, 0.25},
     {".bias", 0, 0.2},
     {"pos_embed.weight", 0, 0.5},
     {"position_embedding.weight", 0, 0.5},
+    {"position_embedding_table", 0, 0.5},
+    {"std_bias", 0, 4},
+    {"std_scale", 0.5, 0.25},
+    {"put_min", -1.5, 0.5},
+    {"put_max", 1.5, 0.5},
     {"", 0, 0},
 };
 
@@ -31,7 +37,8 @@ HfTensor make_tensor(uint32_t seed, const std::string& name, const std::vector<i
   int64_t inputs = 1;
   for (size_t i = 1; i < shape.size(); ++i) inputs *= shape[i];
   const double spread = kind.spread > 0 ? kind.spread : 1.5 * std::sqrt(3.0 / static_cast<double>(inputs));
-  return {name, shape, golden_values(seed, name, shape.front() * inputs, kind.centre, spread)};
+  const int64_t outputs = shape.empty() ? 1 : shape.front();
+  return {name, shape, golden_values(seed, name, outputs * inputs, kind.centre, spread)};
 }
 
 using Shapes = std::vector<std::pair<std::string, std::vector<int64_t>>>;
@@ -92,6 +99,55 @@ Shapes gemma_shapes(const TinyTower& t) {
   return out;
 }
 
+Shapes gemma4_shapes(const TinyTower& t) {
+  Shapes out;
+  const std::string root = "model.vision_tower.";
+  const int64_t head = t.width / t.heads;
+  out.push_back({root + "patch_embedder.input_proj.weight", {t.width, 3 * t.patch * t.patch}});
+  out.push_back({root + "patch_embedder.position_embedding_table", {2, t.positions, t.width}});
+  for (int64_t i = 0; i < t.blocks; ++i) {
+    const std::string b = fmt::format("{}encoder.layers.{}.", root, i);
+    for (const char* name :
+         {"input_layernorm", "post_attention_layernorm", "pre_feedforward_layernorm", "post_feedforward_layernorm"})
+      out.push_back({b + name + ".weight", {t.width}});
+    for (const char* name : {"q_norm", "k_norm"}) out.push_back({b + "self_attn." + name + ".weight", {head}});
+    const auto linear = [&](const std::string& name, int64_t rows, int64_t cols) {
+      out.push_back({b + name + ".linear.weight", {rows, cols}});
+      for (const char* bound : {".input_min", ".input_max", ".output_min", ".output_max"})
+        if (t.bounds) out.push_back({b + name + bound, {}});
+    };
+    for (const char* name : {"q_proj", "k_proj", "v_proj", "o_proj"})
+      linear(std::string("self_attn.") + name, t.width, t.width);
+    for (const char* name : {"gate_proj", "up_proj"}) linear(std::string("mlp.") + name, t.ffn, t.width);
+    linear("mlp.down_proj", t.width, t.ffn);
+  }
+  for (const char* name : {"std_bias", "std_scale"})
+    if (t.standardize) out.push_back({root + name, {t.width}});
+  out.push_back({"model.embed_vision.embedding_projection.weight", {t.out, t.width}});
+  return out;
+}
+
+json gemma4_config(const TinyTower& t) {
+  return {{"model_type", "gemma4"},
+          {"text_config",
+           {{"hidden_size", t.out}, {"use_bidirectional_attention", t.standardize ? json("vision") : json(nullptr)}}},
+          {"vision_config",
+           {{"model_type", t.model_type},
+            {"hidden_size", t.width},
+            {"intermediate_size", t.ffn},
+            {"num_hidden_layers", t.blocks},
+            {"num_attention_heads", t.heads},
+            {"num_key_value_heads", t.heads},
+            {"head_dim", t.width / t.heads},
+            {"patch_size", t.patch},
+            {"pooling_kernel_size", t.merge},
+            {"position_embedding_size", t.positions},
+            {"hidden_activation", "gelu_pytorch_tanh"},
+            {"rope_parameters", {{"rope_type", "axial"}, {"rope_theta", 100.0}}},
+            {"standardize", t.standardize},
+            {"use_clipped_linears", t.bounds}}}};
+}
+
 }  // namespace
 
 int64_t TinyTower::side() const {
@@ -106,13 +162,27 @@ int64_t TinyTower::patch_count() const {
 
 std::vector<HfTensor> TinyTower::hf_tensors() const {
   std::vector<HfTensor> tensors;
-  for (const auto& [tensor, shape] : gemma() ? gemma_shapes(*this) : qwen_shapes(*this))
+  for (const auto& [tensor, shape] : gemma()    ? gemma_shapes(*this)
+                                     : gemma4() ? gemma4_shapes(*this)
+                                                : qwen_shapes(*this))
     tensors.push_back(make_tensor(seed, tensor, shape));
   std::sort(tensors.begin(), tensors.end(), [](const HfTensor& a, const HfTensor& b) { return a.name < b.name; });
   return tensors;
 }
 
+json TinyTower::processor() const {
+  if (!gemma4()) return json::object();
+  return {{"image_processor_type", "Gemma4ImageProcessor"},
+          {"patch_size", patch},
+          {"pooling_kernel_size", merge},
+          {"max_soft_tokens", max_tokens},
+          {"do_normalize", false},
+          {"image_mean", {0.0, 0.0, 0.0}},
+          {"image_std", {1.0, 1.0, 1.0}}};
+}
+
 json TinyTower::config() const {
+  if (gemma4()) return gemma4_config(*this);
   if (gemma())
     return {{"model_type", "gemma3"},
             {"mm_tokens_per_image", positions / (merge * merge)},
@@ -201,7 +271,37 @@ std::vector<TinyTower> tiny_towers() {
            .merge = 2,
            .positions = 64,
            .out = 48,
-           .grids = {{1, 8, 8}, {1, 8, 8}}}};
+           .grids = {{1, 8, 8}, {1, 8, 8}}},
+          {.name = "vision-gemma4",
+           .seed = 4,
+           .family = VisionFamily::kGemma4,
+           .model_type = "gemma4_vision",
+           .width = 144,
+           .blocks = 2,
+           .heads = 2,
+           .ffn = 176,
+           .patch = 16,
+           .merge = 3,
+           .positions = 192,
+           .out = 96,
+           .max_tokens = 64,
+           .standardize = true,
+           .grids = {{1, 6, 9}, {1, 9, 3}, {1, 18, 21}, {1, 3, 3}}},
+          {.name = "vision-gemma4e",
+           .seed = 5,
+           .family = VisionFamily::kGemma4,
+           .model_type = "gemma4_vision",
+           .width = 128,
+           .blocks = 2,
+           .heads = 2,
+           .ffn = 160,
+           .patch = 16,
+           .merge = 3,
+           .positions = 192,
+           .out = 96,
+           .max_tokens = 64,
+           .bounds = true,
+           .grids = {{1, 3, 6}, {1, 12, 6}, {1, 6, 12}}}};
 }
 
 TinyTower tiny_tower(std::string_view name) {
@@ -212,6 +312,7 @@ TinyTower tiny_tower(std::string_view name) {
 
 void write_tower_folder(const TinyTower& tower, const HfFolder& folder, DType type) {
   folder.write_json("config.json", tower.config());
+  if (!tower.processor().empty()) folder.write_json("preprocessor_config.json", tower.processor());
   std::vector<SafeTensor> tensors;
   for (const HfTensor& t : tower.hf_tensors()) {
     std::vector<float> floats;

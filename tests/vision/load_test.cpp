@@ -134,6 +134,71 @@ TEST(Mmproj, PutsEachFrameOfTheConvolutionInATensorOfItsOwn) {
   }
 }
 
+// As llama.cpp's converter lays it out.
+TEST(Mmproj, HasGemma4sNamesAndShapes) {
+  const MmprojFile file("vision-gemma4e");
+  const gguf::File f = std::move(gguf::File::open(file.path())).value();
+  EXPECT_EQ(f.get_string("clip.projector_type").value(), "gemma4v");
+  EXPECT_EQ(f.get_u32("clip.vision.image_size").value(), 224u);
+  EXPECT_FALSE(f.has("clip.vision.projector.scale_factor"));
+  EXPECT_EQ(f.get_u32("clip.vision.image_max_pixels").value(), 64u * 48 * 48);
+  EXPECT_EQ(f.get_bool("quire.vision.both_ways").value(), false);
+  EXPECT_EQ(f.get_f32_array("clip.vision.image_mean").value(), (std::vector<float>{0, 0, 0}));
+  const auto shape = [&](const std::string& name) {
+    const gguf::TensorInfo* t = f.find_tensor(name);
+    return t == nullptr ? "none" : fmt::format("{} {}", dtype_name(t->dtype), gguf::shape_text(*t));
+  };
+  EXPECT_EQ(shape("v.patch_embd.weight"), "f32 [16, 16, 3, 128]");
+  EXPECT_EQ(shape("v.patch_embd.bias"), "none");
+  EXPECT_EQ(shape("v.position_embd.weight"), "f32 [128, 192, 2]");
+  EXPECT_EQ(shape("v.blk.1.attn_q.weight"), "bf16 [128, 128]");
+  EXPECT_EQ(shape("v.blk.1.attn_out.input_min"), "f32 [1]");
+  EXPECT_EQ(shape("v.blk.1.ffn_gate.output_max"), "f32 [1]");
+  EXPECT_EQ(shape("v.blk.0.attn_k_norm.weight"), "f32 [64]");
+  EXPECT_EQ(shape("v.blk.0.attn_post_norm.weight"), "f32 [128]");
+  EXPECT_EQ(shape("v.blk.0.ffn_post_norm.weight"), "f32 [128]");
+  EXPECT_EQ(shape("v.std_bias"), "none");
+  EXPECT_EQ(shape("mm.input_projection.weight"), "bf16 [128, 96]");
+  const MmprojFile scaled("vision-gemma4");
+  const gguf::File g = std::move(gguf::File::open(scaled.path())).value();
+  EXPECT_NE(g.find_tensor("v.std_bias"), nullptr);
+  EXPECT_NE(g.find_tensor("v.std_scale"), nullptr);
+  EXPECT_EQ(g.find_tensor("v.blk.0.attn_q.input_min"), nullptr);
+  EXPECT_EQ(g.get_bool("quire.vision.both_ways").value(), true);
+}
+
+TEST(Mmproj, TurnsGemma4sPixelsIntoPlanes) {
+  const MmprojFile file("vision-gemma4");
+  const gguf::File f = std::move(gguf::File::open(file.path())).value();
+  const auto* const got = reinterpret_cast<const float*>(f.find_tensor("v.patch_embd.weight")->data);
+  for (const test::HfTensor& t : file.folder().tiny.hf_tensors()) {
+    if (!t.name.ends_with("input_proj.weight")) continue;
+    for (size_t i = 0; i < t.values.size(); ++i) {
+      const size_t output = i / 768, colour = i / 256 % 3, pixel = i % 256;
+      ASSERT_EQ(got[i], to_float(t.values[output * 768 + pixel * 3 + colour])) << i;
+    }
+  }
+}
+
+TEST(Mmproj, OfGemma4MayHaveBoundsOnBothSidesOrNone) {
+  const MmprojFile file("vision-gemma4e");
+  const auto without = [](std::initializer_list<const char*> ends) {
+    GgufEdit edit;
+    for (const char* end : ends) edit.drop.insert(std::string("v.blk.1.attn_q.") + end);
+    return edit;
+  };
+  EXPECT_EQ(file.error_of(without({"input_min", "input_max", "output_min", "output_max"})), "");
+  EXPECT_THAT(file.error_of(without({"input_min", "input_max"})), HasSubstr("v.blk.1.attn_q.weight: has bounds"));
+  GgufEdit turned = without({"input_min"});
+  const float high = 1e3f;
+  const auto* const bytes = reinterpret_cast<const std::byte*>(&high);
+  turned.tensors.push_back({"v.blk.1.attn_q.input_min", DType::kF32, {1}, {bytes, bytes + sizeof high}});
+  EXPECT_THAT(file.error_of(turned), HasSubstr("v.blk.1.attn_q.input_min: 1000 is not below"));
+  EXPECT_THAT(file.error_with("clip.use_silu", [](gguf::Writer& w) { w.add("clip.use_silu", true); }),
+              HasSubstr("clip.use_silu"));
+  EXPECT_EQ(file.error_of({.drop = {"clip.use_gelu", "quire.vision.both_ways"}}), "");
+}
+
 // Older writers call the first product "down" and the second one "up".
 TEST(Mmproj, TakesFeedForwardsTheOtherWayRound) {
   const MmprojFile file("vision-gemma3");
@@ -208,7 +273,7 @@ TEST(Mmproj, IsRefusedWhereKeysContradict) {
               HasSubstr("v.deepstack.1"));
   EXPECT_THAT(
       qwen.error_with("clip.projector_type", [](gguf::Writer& w) { w.add_string("clip.projector_type", "ldp"); }),
-      AllOf(HasSubstr("'ldp'"), HasSubstr("qwen3vl_merger, gemma3")));
+      AllOf(HasSubstr("'ldp'"), HasSubstr("qwen3vl_merger, gemma3, gemma4v")));
   EXPECT_THAT(qwen.error_with("clip.use_gelu", [](gguf::Writer& w) { w.add("clip.use_gelu", false); }),
               HasSubstr("clip.use_gelu"));
   EXPECT_THAT(qwen.error_of({.add = {{"v.pre_ln.weight", {144}}}}), HasSubstr("v.pre_ln.weight"));
@@ -222,7 +287,7 @@ TEST(Mmproj, IsRefusedWhereKeysContradict) {
 
 // Whatever a byte of the metadata and of the list of tensors becomes, there is a tower or a message.
 TEST(Mmproj, AnyByteOfTheHeader) {
-  for (const char* name : {"vision-qwen3vl", "vision-qwen35", "vision-gemma3"}) {
+  for (const char* name : {"vision-qwen3vl", "vision-qwen35", "vision-gemma3", "vision-gemma4e"}) {
     const MmprojFile original(name);
     std::vector<std::byte> bytes(std::filesystem::file_size(original.path()));
     std::ifstream(original.path(), std::ios::binary).read(reinterpret_cast<char*>(bytes.data()), std::ssize(bytes));
@@ -272,6 +337,29 @@ TEST(Batch, RefusesGridsThatNoTowerTakes) {
   c.family = VisionFamily::kGemma3;
   EXPECT_EQ(error_of({{1, 6, 6}}), "");
   EXPECT_THAT(error_of({{1, 6, 4}}), HasSubstr("1 x 6 x 6"));
+}
+
+// A table for each axis; columns come first.
+TEST(Batch, AddsThePositionsOfBothAxesForGemma4) {
+  VisionConfig c;
+  c.family = VisionFamily::kGemma4;
+  c.width = 144;
+  c.merge = 3;
+  c.positions = 9;
+  const ImageGrid grid{1, 3, 6}, wide{1, 3, 12};
+  const VisionBatch batch = std::move(VisionBatch::make(c, std::span(&grid, 1))).value();
+  const VisionArrays a = batch.arrays();
+  EXPECT_EQ(a.tokens, 2);
+  for (const auto& [patch, row, column] : {std::tuple{0, 0, 0}, {1, 0, 1}, {3, 1, 0}, {9, 0, 3}, {17, 2, 5}}) {
+    EXPECT_EQ(a.positions.row<int32_t>(patch)[0], column);
+    EXPECT_EQ(a.positions.row<int32_t>(patch)[1], row);
+    EXPECT_EQ(a.mixed.row<int32_t>(patch)[0], column);
+    EXPECT_EQ(a.mixed.row<int32_t>(patch)[1], 9 + row);
+  }
+  EXPECT_EQ(a.pool_weights.row<float>(1)[8], 12.0f / 9.0f);
+  const auto refused = VisionBatch::make(c, std::span(&wide, 1));
+  ASSERT_FALSE(refused.ok());
+  EXPECT_THAT(refused.error().message, HasSubstr("positions for 9 in a row"));
 }
 
 // By hand: an axis of four places over three learned ones.

@@ -424,7 +424,7 @@ std::vector<Case> cases() {
   add("sinks", 64, 8, 2, {{0, 70}, {300, 1}, {255, 3}}, true);
   all.back().sinks = true;
   // Pictures: over the edges of blocks, tiles and groups of keys, side by side, alone in a sequence, begun before it
-  // (found in a cache), as wide as the window; beside sequences without any.
+  // (found in a cache), as wide as the window, wider than it; beside sequences without any.
   const auto add_pictures = [&](std::string name, int d, DType kv, int64_t window, bool gate = false) {
     add(std::move(name), d, 8, 2, {{0, 40}, {0, 300}, {64, 5}, {250, 270}, {0, 16}, {128, 70}, {900, 140}}, gate,
         Data::kNormal, kv);
@@ -432,7 +432,7 @@ std::vector<Case> cases() {
     all.back().pictures = {{1, 3, 29},    {1, 30, 46}, {1, 46, 62},   {1, 63, 65},   {1, 100, 300},  {3, 250, 290},
                            {3, 500, 520}, {4, 0, 16},  {5, 120, 150}, {5, 151, 152}, {6, 900, 1000}, {6, 1023, 1030}};
   };
-  for (const int64_t window : {0, 200, 256, 512})
+  for (const int64_t window : {0, 40, 100, 200, 256, 512})
     add_pictures(fmt::format("pictures window{}", window), 64, DType::kBF16, window);
   for (const int d : {20, 128, 256, 512})
     for (const DType kv : {DType::kBF16, kE4m3})

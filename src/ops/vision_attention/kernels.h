@@ -16,22 +16,26 @@ void run_tasks(const OpContext& ctx, const VisionAttentionArgs& a, int64_t multi
 
 void reference(const OpContext& ctx, const VisionAttentionArgs& a);
 
-// Cosines, then sines, of `half` pairs: those of a patch's row, then those of its column.
+// Cosines and sines of the pairs that turn by a patch's first coordinate, and of those that turn by the other one.
 struct Turn {
-  const float *row_cos, *row_sin, *column_cos, *column_sin;  // [d / 4] each
+  const float* cos[2];  // [d / 4] each
+  const float* sin[2];
+  PlanePairs pairs;
 };
 
 // x[0 .. d) turned, to `to`, which may be x.
 template <class T>
 void turn_head(const T* x, const Turn& turn, int64_t d, T* to) {
   const int64_t quarter = d / 4, half = d / 2;
+  const bool across = turn.pairs == PlanePairs::kAcross;
+  const int64_t apart = across ? half : quarter;
   for (int64_t part = 0; part < 2; ++part) {
-    const float* const cos = part == 0 ? turn.row_cos : turn.column_cos;
-    const float* const sin = part == 0 ? turn.row_sin : turn.column_sin;
-    for (int64_t i = 0, j = part * quarter; i < quarter; ++i, ++j) {
-      const T c = static_cast<T>(cos[i]), s = static_cast<T>(sin[i]), a = x[j], b = x[j + half];
+    const float* const cos = turn.cos[part];
+    const float* const sin = turn.sin[part];
+    for (int64_t i = 0, j = part * (across ? quarter : half); i < quarter; ++i, ++j) {
+      const T c = static_cast<T>(cos[i]), s = static_cast<T>(sin[i]), a = x[j], b = x[j + apart];
       to[j] = a * c - b * s;
-      to[j + half] = b * c + a * s;
+      to[j + apart] = b * c + a * s;
     }
   }
 }
@@ -43,9 +47,9 @@ inline int64_t turns_size(const PlaneRotation& r, int64_t d) {
 }
 inline Turn turn_of(const PlaneRotation& r, const float* table, int64_t quarter, int64_t t) {
   const int32_t* const at = r.positions.row<int32_t>(t);
-  const float* const row = table + at[0] * quarter * 2;
-  const float* const column = table + at[1] * quarter * 2;
-  return {row, row + quarter, column, column + quarter};
+  const float* const first = table + at[0] * quarter * 2;
+  const float* const second = table + at[1] * quarter * 2;
+  return {{first, second}, {first + quarter, second + quarter}, r.pairs};
 }
 
 }  // namespace quire::vision_attention_detail

@@ -28,6 +28,7 @@ struct Case {
   std::vector<Image> images;
   bool rotated = true;
   Data data = Data::kNormal;
+  PlanePairs pairs = PlanePairs::kAcross;
 };
 
 // A batch: before, between and behind the images lies a row that belongs to none, which is NaN, as everything is that
@@ -92,7 +93,7 @@ struct Batch {
     a.q = part(qkv, 0, c.heads, c.d);
     a.k = part(qkv, 1, c.heads, c.d);
     a.v = part(qkv, 2, c.heads, c.d);
-    if (c.rotated) a.rotation = {positions, inv_freq, static_cast<int32_t>(side)};
+    if (c.rotated) a.rotation = {positions, inv_freq, static_cast<int32_t>(side), c.pairs};
     a.spans = of_spans;
     a.scale = scale();
     a.out = out;
@@ -107,13 +108,15 @@ struct Batch {
     for (int64_t i = 0; i < c.d; ++i) x.push_back(static_cast<double>(load_float(qkv, at + i)));
     if (which == 2 || !c.rotated) return x;
     const int32_t* const p = positions.tensor().row<int32_t>(row);
+    const int64_t quarter = c.d / 4;
+    const bool across = c.pairs == PlanePairs::kAcross;
     for (int64_t j = 0; j < c.d / 2; ++j) {
-      const int64_t quarter = c.d / 4;
       const float angle = static_cast<float>(p[j / quarter]) * load_float(inv_freq, j % quarter);
       const auto cos = static_cast<float>(std::cos(static_cast<double>(angle)));
       const auto sin = static_cast<float>(std::sin(static_cast<double>(angle)));
-      double& a = x[static_cast<size_t>(j)];
-      double& b = x[static_cast<size_t>(j + c.d / 2)];
+      const int64_t first = across || j < quarter ? j : j + quarter;
+      double& a = x[static_cast<size_t>(first)];
+      double& b = x[static_cast<size_t>(first + (across ? c.d / 2 : quarter))];
       if (rounded) {
         const auto fa = static_cast<float>(a), fb = static_cast<float>(b);
         a = static_cast<double>(to_float(to_bf16(fa * cos - fb * sin)));
@@ -261,17 +264,20 @@ void run_case(Suite& s, const Case& c) {
 }  // namespace
 
 void vision_attention_conformance(Suite& s) {
-  const auto add = [&](int d, int heads, std::vector<Image> images, bool rotated = true, Data data = Data::kNormal) {
+  const auto add = [&](int d, int heads, std::vector<Image> images, bool rotated = true, Data data = Data::kNormal,
+                       PlanePairs pairs = PlanePairs::kAcross) {
     std::string name = fmt::format("d={} H={}{}", d, heads, rotated ? "" : " not rotated");
+    if (pairs == PlanePairs::kWithin) name += " by halves";
     if (data != Data::kNormal) name += data == Data::kEqual ? " equal" : " saturated";
     for (const Image& image : images) name += fmt::format(" {}x{}", image.rows, image.columns);
-    run_case(s, {name, d, heads, std::move(images), rotated, data});
+    run_case(s, {name, d, heads, std::move(images), rotated, data, pairs});
   };
   for (const int d : {8, 16, 32, 64, 72, 80, 128}) {
     add(d, 2, {{1, 1}});
     add(d, 3, {{4, 4}, {2, 2}, {5, 7}, {1, 15}, {1, 17}});
     add(d, 1, {{16, 16}, {1, 1}, {16, 17}});
     add(d, 2, {{6, 6}}, false);
+    add(d, 3, {{4, 4}, {5, 7}, {1, 17}}, true, Data::kNormal, PlanePairs::kWithin);
   }
   // More keys than are grouped, and than are staged, together; more rows than a task has.
   add(72, 2, {{24, 24}, {3, 2}});

@@ -55,7 +55,9 @@ Traffic traffic_of(const VisionAttentionArgs& a) {
 
 std::string describe_args(const VisionAttentionArgs& a) {
   return fmt::format("q {}, {} spans of up to {} rows{}", describe(a.q), a.spans.count, a.spans.most_rows,
-                     a.rotation.positions.empty() ? "" : ", rotated");
+                     a.rotation.positions.empty()              ? ""
+                     : a.rotation.pairs == PlanePairs::kAcross ? ", rotated"
+                                                               : ", rotated by halves");
 }
 
 void check(const VisionAttentionArgs& a) {

@@ -24,15 +24,22 @@ struct RowSpans {
   const RowSpan* end() const { return data + count; }
 };
 
-// Rotates heads by where a patch lies. Elements j and j + d / 2 of a head are a pair. The first half of the pairs turns
-// by the patch's row, the second half by its column, both with the same frequencies:
+// Which elements of a head turn together. Pair j < d / 2 is
+enum class PlanePairs : uint8_t {
+  kAcross,  // elements j and j + d / 2
+  kWithin,  // of j < d / 4 elements j and j + d / 4, of the others j + d / 4 and j + d / 2: each half on its own
+};
+
+// Rotates heads by where a patch lies. The first half of the pairs turns by the first of a patch's coordinates, the
+// second half by the other one, both with the same frequencies:
 //   angle of pair j = positions[t][0] * inv_freq[j]            j < d / 4
 //                   = positions[t][1] * inv_freq[j - d / 4]    the others
 // in float32, cosine and sine correctly rounded or nearly so.
 struct PlaneRotation {
-  Tensor positions;  // [T, 2] i32: row and column, each in [0, side)
+  Tensor positions;  // [T, 2] i32: row and column in the order that the model has, each in [0, side)
   Tensor inv_freq;   // [d / 4] f32
   int32_t side = 0;
+  PlanePairs pairs = PlanePairs::kAcross;
 };
 
 // out[t, h] = softmax(scale * rotated(q[t, h]) . rotated(K)) V over the rows of t's span.

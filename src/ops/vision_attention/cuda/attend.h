@@ -17,7 +17,8 @@ struct TurnParams {
   int64_t q_stride, k_stride;  // elements, of rows; multiples of 4
   const int32_t* positions;    // [rows][2]
   int64_t position_stride;
-  const float* inv_freq;       // [d / 4]
+  const float* inv_freq;  // [d / 4]
+  PlanePairs pairs;
   __nv_bfloat16 *q_to, *k_to;  // [rows][heads * d]
   int32_t rows = 0, heads = 0, d = 0;
 };

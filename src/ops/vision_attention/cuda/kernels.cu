@@ -42,6 +42,7 @@ void vision_attention(const OpContext& ctx, const VisionAttentionArgs& a) {
                                   .positions = data<int32_t>(a.rotation.positions),
                                   .position_stride = a.rotation.positions.stride[0],
                                   .inv_freq = floats(a.rotation.inv_freq),
+                                  .pairs = a.rotation.pairs,
                                   .q_to = turned,
                                   .k_to = turned + rows * width,
                                   .rows = narrow(rows),
