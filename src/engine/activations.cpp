@@ -43,7 +43,8 @@ std::string_view misfit_of_fp4(const gguf::File& file, const Machine& machine) {
     return "a CPU computes prompts with bf16 activations; use --device cuda with a GPU of compute capability 12.x";
   if (machine.device == Device::kCuda && !machine.fp4)
     return machine.gpu.major == 12
-               ? "this program is compiled without the code for it; QUIRE_CUDA_ARCHITECTURES has to name 120f or 121a"
+               ? "this program is compiled without the code for it, which 120f-real in QUIRE_CUDA_ARCHITECTURES asks "
+                 "for"
                : "this GPU has no kernels for it, which are for compute capability 12.x (RTX 50, RTX PRO, DGX Spark)";
   if (!has_weights_for(file, TokenRounding::kFp4))
     return "this model has no NVFP4 or MXFP4 weights, and others are multiplied with bf16 activations";
