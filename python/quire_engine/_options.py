@@ -11,6 +11,9 @@ OPTIONS: dict[str, tuple[str, str, str]] = {
     "gpu": ("--gpu", "int", ""),
     "threads": ("--threads", "int", ""),
     "kernel": ("--kernel", "str", ""),
+    "pipeline_parallel_size": ("--pipeline-parallel-size", "int", ""),
+    "pp_size": ("--pipeline-parallel-size", "int", ""),
+    "tensor_split": ("--tensor-split", "str", ""),
     "gpu_memory_utilization": ("--gpu-memory-utilization", "float", ""),
     "kv_cache_dtype": ("--kv-cache-dtype", "str", ""),
     "arithmetic": ("--arithmetic", "str", ""),
@@ -101,6 +104,9 @@ class Options(TypedDict, total=False):
     gpu: int
     threads: int
     kernel: str | Sequence[str]
+    pipeline_parallel_size: int
+    pp_size: int
+    tensor_split: str
     gpu_memory_utilization: float
     kv_cache_dtype: Literal["auto", "bf16", "fp8"]
     arithmetic: Literal["auto", "latency", "throughput"]

@@ -239,7 +239,7 @@ class Writer {
       if (PrefixCache::of_pool(c.parts, p) == 0) continue;
       const PrefixCache::Chunk::Units& from = c.pools[static_cast<size_t>(p)];
       std::ranges::fill(record_.of_pool(p), std::byte{});
-      QUIRE_CHECKED(from.units.empty() ? memory_.read(kHostPages, from.pages, record_.of_pool(p))
+      QUIRE_CHECKED(from.units.empty() ? memory_.read(on_host(p), from.pages, record_.of_pool(p))
                                        : memory_.read(p, from.units, record_.of_pool(p)));
     }
     const std::span<const std::byte> whole = record_.seal();
@@ -311,7 +311,7 @@ class Reader {
       for (int p = 0; p < sizes_.pools(); ++p) {
         if (PrefixCache::of_pool(made.parts, p) == 0) continue;
         const PrefixCache::Chunk::Units& to = made.pools[static_cast<size_t>(p)];
-        QUIRE_CHECKED(to.units.empty() ? memory_.write(kHostPages, to.pages, record.of_pool(p))
+        QUIRE_CHECKED(to.units.empty() ? memory_.write(on_host(p), to.pages, record.of_pool(p))
                                        : memory_.write(p, to.units, record.of_pool(p)));
       }
       ++content.chunks;

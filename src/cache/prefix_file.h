@@ -33,8 +33,8 @@ struct PrefixFileOwner {
 class CacheMemory {
  public:
   virtual ~CacheMemory() = default;
-  // Of a pool, or of kHostPages. `to` and `from`: the units' bytes one after the other, of the last one perhaps less.
-  // Nothing is read or written of units that are negative.
+  // Of a pool, or of the pages of on_host(pool) that one unit, or several blocks, lie in. `to` and `from`: their bytes
+  // one after the other, of the last one perhaps less. Nothing is read or written of units that are negative.
   virtual Status read(int pool, std::span<const int32_t> units, std::span<std::byte> to) = 0;
   virtual Status write(int pool, std::span<const int32_t> units, std::span<const std::byte> from) = 0;
 };

@@ -41,8 +41,14 @@ using PoolCounts = std::vector<int32_t>;
 
 inline constexpr int kKvPool = 0;
 inline constexpr int kMostPools = 8;
-// Stands for the pages of the host where a pool is named. A page is as large as a block of kKvPool.
-inline constexpr int kHostPages = -1;
+// Stands for the pages of the host that units of a pool lie in where a pool is named. Of a block that is one page, of
+// all else one for each piece as large as a block.
+constexpr int on_host(int pool) {
+  return -1 - pool;
+}
+constexpr bool is_on_host(int pool) {
+  return pool < 0;
+}
 
 // What stands for blocks that a table of windows holds no more: kernels walk keys in groups cut at absolute positions,
 // so they may read a few that lie before a window, and give them no weight. A pool of windows has one block more than

@@ -94,14 +94,42 @@ void ActivationsOption::add(Flags& flags) {
       "on it");
 }
 
+void LayerSplitOption::add(Flags& flags) {
+  flags.add("--pipeline-parallel-size,--pp-size", &stages, between(1, kMostStages),
+            "Devices that have the model's layers one behind the other, for a model that is too large for one GPU: as "
+            "many GPUs from --gpu on. The output does not depend on it");
+  flags.add("--tensor-split LIST", &split,
+            "How much of the weights each of these devices has, as in 3,1 (default: as their free memory is)");
+}
+
+Status LayerSplitOption::apply(EngineOptions& to) const {
+  to.pipeline_parallel = stages;
+  const char *at = split.data(), *const end = at + split.size();
+  while (at != end) {
+    double part = 0;
+    const auto [next, failed] = std::from_chars(at, end, part);
+    if (failed != std::errc() || !(part > 0) || (next != end && *next != ',') || (next != end && next + 1 == end))
+      return request_error("--tensor-split {}: must be numbers above 0, as in 3,1", split);
+    to.tensor_split.push_back(part);
+    at = next == end ? end : next + 1;
+  }
+  if (!split.empty() && std::ssize(to.tensor_split) != stages)
+    return request_error("--tensor-split {}: {} numbers, and --pipeline-parallel-size is {}", split,
+                         to.tensor_split.size(), stages);
+  return {};
+}
+
 void ComputeOptions::add(Flags& flags) {
+  layers.add(flags);
   flags.add("--gpu-memory-utilization", &gpu_memory,
             "Share of the GPU's memory that may be in use; what weights and scratch leave of it holds "
             "the KV cache");
   kv_cache.add(flags);
   arithmetic.add(flags);
   activations.add(flags);
-  flags.add("--depth", &depth, "Steps under way at a time, 1 or 2; 0: 2 on a GPU. The output does not depend on it");
+  flags.add("--depth", &depth,
+            "Steps under way at a time, 1 or 2, for each device that has layers; 0: 2 on a GPU and on several devices. "
+            "The output does not depend on it");
   flags.add("!--no-graphs", &graphs, "Launch every kernel by itself on a GPU. The output is the same");
   speculative.add(flags);
   card_costs.add(flags);
@@ -109,6 +137,7 @@ void ComputeOptions::add(Flags& flags) {
 
 Status ComputeOptions::apply(EngineOptions& to) const {
   QUIRE_CHECKED(card_costs.apply(to.device, to.gpu));
+  QUIRE_CHECKED(layers.apply(to));
   to.kv_cache = kv_cache.type;
   to.gpu_memory_utilization = gpu_memory;
   to.depth = depth;

@@ -50,14 +50,24 @@ struct ActivationsOption {
   void add(Flags& flags);
 };
 
-// --gpu-memory-utilization, --kv-cache-dtype, --arithmetic, --activations, --depth, --no-graphs, --card-costs and those
-// of speculation: what else is up to an engine.
+// --pipeline-parallel-size, --tensor-split: a model's layers on several devices.
+struct LayerSplitOption {
+  int stages = 1;
+  std::string split;
+
+  void add(Flags& flags);
+  Status apply(EngineOptions& to) const;
+};
+
+// --pipeline-parallel-size, --gpu-memory-utilization, --kv-cache-dtype, --arithmetic, --activations, --depth,
+// --no-graphs, --card-costs and those of speculation: what else is up to an engine.
 struct ComputeOptions {
   KvCacheOption kv_cache;
   CardCostsOption card_costs;
   double gpu_memory = 0.9;
   ArithmeticOption arithmetic;
   ActivationsOption activations;
+  LayerSplitOption layers;
   int depth = 0;
   bool graphs = true;
   SpeculativeFlags speculative;

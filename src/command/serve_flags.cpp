@@ -46,7 +46,8 @@ void ServeFlags::add_model(Flags& flags) {
   flags.add("--data-parallel-size,--dp-size", &data_parallel, between(1, kMostEngines),
             "Engines that serve the model side by side: on as many GPUs from --gpu on, or with a part of a CPU's "
             "threads each. A request goes where most of its prompt is in the prefix cache. No text depends on it");
-  flags.add("--gpus LIST", &gpus, "An engine on each of these GPUs: 0,2,3");
+  flags.add("--gpus LIST", &gpus,
+            "An engine on each of these GPUs: 0,2,3; with --pipeline-parallel-size N, on each N of them");
   flags.add("--mtp FILE", &o.mtp, kMtpFileHelp);
   vision.add(flags);
   EngineOptions& e = o.engine;
@@ -222,11 +223,11 @@ void ServeFlags::add(Flags& flags) {
       server::routes_text()));
 }
 
-// The GPU of each engine.
+// The GPUs of each engine, one engine's behind the other's.
 Result<std::vector<int>> ServeFlags::engines_on() const {
   std::vector<int> all;
   if (gpus.empty()) {
-    for (int i = 0; i < data_parallel; ++i) all.push_back(model.gpu + i);
+    for (int i = 0; i < data_parallel * compute.layers.stages; ++i) all.push_back(model.gpu + i);
     return all;
   }
   const char *at = gpus.data(), *const end = at + gpus.size();
@@ -238,10 +239,13 @@ Result<std::vector<int>> ServeFlags::engines_on() const {
     all.push_back(number);
     at = next == end ? nullptr : next + 1;
   }
-  if (data_parallel > 1 && data_parallel != std::ssize(all))
-    return request_error("--gpus {}: {} GPUs, and --data-parallel-size asks for {} engines", gpus, all.size(),
+  const auto count = static_cast<int>(all.size()), each = compute.layers.stages;
+  if (count % each != 0)
+    return request_error("--gpus {}: {} GPUs, and each engine has {} (--pipeline-parallel-size)", gpus, count, each);
+  if (data_parallel > 1 && data_parallel * each != count)
+    return request_error("--gpus {}: {} GPUs, and --data-parallel-size asks for {} engines", gpus, count,
                          data_parallel);
-  if (std::ssize(all) > kMostEngines) return request_error("--gpus: at most {} engines", kMostEngines);
+  if (count / each > kMostEngines) return request_error("--gpus: at most {} engines", kMostEngines);
   return all;
 }
 

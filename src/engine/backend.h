@@ -18,8 +18,8 @@ namespace quire {
 
 class ComputeDevice;
 
-// Steps that may be under way: one is computed while the next one waits behind it.
-inline constexpr int kMostDepth = 2;
+// Steps that may be under way: on each device one is computed while the next one waits behind it.
+inline constexpr int kMostDepth = 2 * kMostStages;
 
 // What came back of a step: host memory, valid until its buffer is submitted again.
 struct StepResults {
@@ -53,8 +53,8 @@ class Backend : public CacheMemory {
   // prefix cache.
   virtual HostPages host_pages() const = 0;
 
-  // Host memory in which the host lays out a step. Buffers are 0 ... kMostDepth - 1; one may be written while no step
-  // that was submitted from it is under way.
+  // Host memory in which the host lays out a step. Buffers are 0 ... EnginePlan::step_buffers() - 1; one may be written
+  // while no step that was submitted from it is under way.
   virtual std::byte* staging(int buffer) = 0;
   // Enqueues the step that lies in a buffer: moves to the host and back, copies, the tokens to be noted, the pass, and
   // the sampling, in this order; a step without rows ends before the pass. Steps are computed one after the other, in
@@ -86,6 +86,7 @@ class Backend : public CacheMemory {
 // model's weights have been placed then, and stay as long as `placed` or a backend has them.
 struct MemoryOfEngine {
   EngineMemory memory;
+  std::vector<StageMemory> stages;  // where several devices have the layers
   std::shared_ptr<const void> placed;
 };
 Result<MemoryOfEngine> memory_for(const std::shared_ptr<const LoadedModel>& model, const EngineOptions& options,
@@ -103,7 +104,7 @@ std::string numerics_of(const Machine& m, const KernelChoice& forced);
 
 // The backend of plan.device.
 Result<std::unique_ptr<Backend>> make_backend(const std::shared_ptr<const LoadedModel>& model, const EnginePlan& plan);
-// The backend over another device (engine/compute_device.h).
+// The backend over other devices (engine/compute_device.h): `make` is called for each stage with its plan.
 using DeviceFactory =
     std::function<Result<std::unique_ptr<ComputeDevice>>(const std::shared_ptr<const LoadedModel>&, const EnginePlan&)>;
 BackendFactory backend_over(DeviceFactory make);

@@ -1,6 +1,7 @@
 // What a server without further options would make of a card's memory, or of a machine's, that need not be there.
 #pragma once
 
+#include "engine/layer_split.h"
 #include "engine/memory_plan.h"
 
 namespace quire {
@@ -16,19 +17,18 @@ Result<CardPlan> plan_for_card(EngineOptions asked, const ModelConfig& model, in
 
 // What a kind of card is for a model.
 struct CardFit {
-  // How many such cards have the memory for weights, a step and one sequence, all of their memory taken together. 1: it
-  // runs there. More: no fewer would do, if the model could be split over them. 0: not even kMostCards.
+  // On how few such cards it runs, with weights, a step and one sequence; on several each has some of the layers. 0:
+  // not even on kMostStages.
   int cards = 0;
-  // With one card alone.
-  CardPlan plan;                // for sequences of the context that was asked about
-  int64_t longest_context = 0;  // of one sequence
+  std::vector<LayerRange> split;  // over several
+  CardPlan plan;                  // with them, for sequences of the context that was asked about
+  int64_t longest_context = 0;    // of one sequence, on one card
 
   bool runs() const { return cards == 1; }
 };
-inline constexpr int kMostCards = 64;
 
 // For sequences of `context` tokens. Errors: those that no memory would help against.
-Result<CardFit> fit_card(const ModelConfig& model, int64_t weights, int64_t bytes, int64_t context);
+Result<CardFit> fit_card(const ModelConfig& model, const LayerBytes& weights, int64_t bytes, int64_t context);
 
 // Sizes of cards that are common, in the GB that they are sold by. What a program sees of that is less: the driver, and
 // codes that correct errors, take some.

@@ -57,7 +57,7 @@ class ComputeDevice {
   using Call = std::function<void(const OpContext& ctx)>;
   // A place in the queue that can be waited for. They are numbered, and used again.
   using Fence = int;
-  static constexpr int kFences = 8;
+  static constexpr int kFences = 80;
 
   virtual ~ComputeDevice() = default;
 
@@ -108,6 +108,11 @@ class ComputeDevice {
   virtual void run(const StepShape& shape, const StepShape& padded, StepPart part) = 0;
   virtual void call(const Call& work) = 0;  // it must last until it is carried out
   virtual void mark(Fence fence) = 0;
+  // What follows waits for what `other`, a device of the same kind, has marked with its fence so far.
+  virtual void wait_for(ComputeDevice& other, Fence fence) = 0;
+  // Whether its copies reach the own memory of `other`, a device of the same kind, without the host's. While nothing is
+  // under way.
+  virtual bool reaches(ComputeDevice& other) = 0;
   // Whether steps of generated tokens are rounded up to few sizes, because those are captured.
   virtual bool replays() const { return false; }
 
@@ -118,7 +123,8 @@ class ComputeDevice {
   virtual bool idle() = 0;                                     // nothing is under way
   // Whether it still computes, after an error.
   virtual bool is_sound() { return true; }
-  // What was enqueued has ended or never begins. Nothing is enqueued after it, and memory may be freed.
+  // What was enqueued has ended or never begins, also where it waits for another device. Nothing is enqueued after it,
+  // and memory that no other device uses may be freed.
   virtual void stop() = 0;
 
   // While nothing is under way: from and to memory of the device, `from` and `to` as many pieces of one size.

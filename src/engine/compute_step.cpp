@@ -30,10 +30,10 @@ void check_moves(const char* what, const HostMove* moves, int32_t count, const C
 
 }  // namespace
 
-MoveBytes bytes_of(const HostMove& m, int64_t block_bytes, int64_t state_bytes) {
-  if (m.piece < 0) return {false, m.device * block_bytes, m.page * block_bytes, block_bytes};
-  const int64_t begin = m.piece * block_bytes;
-  return {true, m.device * state_bytes + begin, m.page * block_bytes, std::min(block_bytes, state_bytes - begin)};
+MoveBytes bytes_of(const HostMove& m, const MoveUnits& u) {
+  if (m.piece < 0) return {false, m.device * u.block, m.page * u.page, u.block};
+  const int64_t begin = std::min(m.piece * u.page, u.state);
+  return {true, m.device * u.state + begin, m.page * u.page, std::min(u.page, u.state - begin)};
 }
 
 void check_copies(const StepArrays& a, const StepShape& shape, const CopyLimits& limits) {
@@ -105,7 +105,10 @@ void follow(const OpContext& ctx, const Decoder& mtp, const DraftBatch& drafts, 
 // What comes before the pass.
 void begin_step(const OpContext& ctx, const StepDecoders& decoders, const StepBatch& batch, const DraftBatch& drafts,
                 const ForwardOptions& options, const StepMemory& memory) {
-  copy_slots(ctx, {.pool = memory.cache.states(), .pairs = batch.slot_copies()});
+  const bool has_states = state_pool(memory.cache.pools()) >= 0;
+  if (has_states || batch.shape.slot_copies == 0)  // else another device has all of them
+    copy_slots(ctx, {.pool = memory.cache.states(), .pairs = batch.slot_copies()});
+  if (!decoders.model.ends()) return;
   update_history(ctx, {.tokens = batch.arrays.past_tokens,
                        .token_count = batch.shape.past_tokens,
                        .ranges = batch.arrays.past_updates,
@@ -139,16 +142,16 @@ void compute_step(const OpContext& ctx, const StepDecoders& decoders, const Step
                   const ForwardOptions& options, const StepMemory& memory, StepPart part) {
   const Decoder& model = decoders.model;
   const int64_t rows = batch.shape.logit_rows, vocab = model.config().vocab, d = model.config().d_model;
-  const bool all = part == StepPart::kAll;
-  if (all || part == StepPart::kBegin) begin_step(ctx, decoders, batch, drafts, options, memory);
+  if (part == StepPart::kAll || part == StepPart::kBegin) begin_step(ctx, decoders, batch, drafts, options, memory);
   if (batch.shape.rows == 0 || part == StepPart::kBegin) return;  // copies alone
+  if (!model.ends()) return model.forward(ctx, batch, memory.cache, options, {});
   // What pass and sampling use comes first in the workspace, in one order.
   Workspace::Scope scope(ctx.workspace);
   const int64_t pitch = logits_pitch(vocab);
   const Tensor logits = make_tensor(scope.take<float>(rows * pitch), {rows, pitch}).cols(0, vocab);
   Tensor states;
   if (batch.shape.follows) states = make_tensor(scope.take<float>(batch.shape.rows * d), {batch.shape.rows, d});
-  if (all || part == StepPart::kPass) {
+  if (part != StepPart::kSampling) {
     const auto look_up = [&](int64_t first, const Tensor& slice) {
       sample(ctx, {.logits = slice,
                    .rows = batch.arrays.score_rows + first,

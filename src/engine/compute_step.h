@@ -23,8 +23,8 @@ struct StepMemory {
 
 // A step with masks can be computed in three parts: copies and drafts (which masks depend on), the pass, and the
 // sampling with what follows it, once masks are there. The last part finds the pass's logits in the workspace, where
-// nothing else may have been since.
-enum class StepPart { kAll, kBegin, kPass, kSampling };
+// nothing else may have been since. kRest is all behind the first part.
+enum class StepPart { kAll, kBegin, kPass, kSampling, kRest };
 
 // The model, and its block for multi-token prediction; null: there is none.
 struct StepDecoders {
@@ -46,11 +46,17 @@ void check_copies(const StepArrays& a, const StepShape& shape, const CopyLimits&
 // Likewise of StepArrays::ends: what rows of prompts attend to grows from each to the next, within the segment.
 void check_ends(const SegmentArray& segments, const int32_t* ends);
 
-// Where the bytes of one move lie: from the beginning of the blocks, of the slots, and of the host's pages.
+// Bytes of a KV block, of a recurrent state, and of a page of the host. A page holds a block, or the piece of a state
+// that has its number.
+struct MoveUnits {
+  int64_t block = 0, state = 0, page = 0;
+};
+// Where the bytes of one move lie: from the beginning of the blocks, of the slots, and of the host's pages. There may
+// be none: of a device that has none of the layers that keep such things, or of a state's last pieces.
 struct MoveBytes {
   bool state = false;  // device_offset is among the slots
   int64_t device_offset = 0, host_offset = 0, count = 0;
 };
-MoveBytes bytes_of(const HostMove& m, int64_t block_bytes, int64_t state_bytes);
+MoveBytes bytes_of(const HostMove& m, const MoveUnits& units);
 
 }  // namespace quire

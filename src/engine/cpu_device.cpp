@@ -65,22 +65,20 @@ int64_t CpuDevice::resident_bytes(const DeviceMemory& memory) const {
 
 Status CpuDevice::place(int64_t beside) {
   if (plan_.repack && plan_.for_latency() && plan_.device == Device::kCpu) repacked_ = model_->repacked(pool_, beside);
+  const bool drafts = plan_.mtp && plan_.is_last_stage();
+  placed_ = model_->model->decoder().part(plan_.own_layers(model_->model->config()), drafts);
   if (repacked_ != nullptr) {
     UseCopies use(*repacked_);
-    placed_ = model_->model->decoder().placed(use);
+    placed_ = placed_->placed(use);
   }
-  if (!plan_.mtp) return {};
+  if (!drafts) return {};
   QUIRE_TRY(const MtpBlock* const block, model_->mtp());
-  mtp_ = mtp_decoder(decoder(), block->weights, kDraftedTokens);
+  mtp_ = mtp_decoder(*placed_, block->weights, kDraftedTokens);
   return {};
 }
 
-const Decoder& CpuDevice::decoder() const {
-  return placed_ ? *placed_ : model_->model->decoder();
-}
-
 StepDecoders CpuDevice::decoders() const {
-  return {decoder(), mtp_ ? &*mtp_ : nullptr};
+  return {*placed_, mtp_ ? &*mtp_ : nullptr};
 }
 
 ForwardOptions CpuDevice::forward_options(bool dry) const {
@@ -160,6 +158,23 @@ void CpuDevice::mark(Fence fence) {
   enqueue(fence);
 }
 
+void CpuDevice::wait_for(ComputeDevice& other, Fence fence) {
+  auto& cpu = dynamic_cast<CpuDevice&>(other);
+  enqueue(Wait{&cpu, fence, cpu.times_marked(fence)});
+}
+
+int64_t CpuDevice::times_marked(Fence fence) const {
+  const std::lock_guard lock(mutex_);
+  return marks_[static_cast<size_t>(fence)].enqueued;
+}
+
+// One that stops passes no more fences.
+void CpuDevice::await(Fence fence, int64_t times) {
+  std::unique_lock lock(mutex_);
+  const Mark& m = marks_[static_cast<size_t>(fence)];
+  changed_.wait(lock, [&] { return stopping_ || m.passed >= times; });
+}
+
 void CpuDevice::work() {
   std::unique_lock lock(mutex_);
   for (;;) {
@@ -189,6 +204,7 @@ void CpuDevice::carry_out(const Work& work) {
       },
       [this](const Run& r) { compute()(context(*workspace_), r.shape, r.part); },
       [](Fence) {},
+      [](const Wait& w) { w.other->await(w.fence, w.times); },
       [this](const Call* call) { (*call)(context(*workspace_)); },
   };
   enter();

@@ -39,6 +39,8 @@ class CpuDevice : public ComputeDevice {
   void run(const StepShape& shape, const StepShape& padded, StepPart part) override;
   void call(const Call& work) override { enqueue(&work); }
   void mark(Fence fence) override;
+  void wait_for(ComputeDevice& other, Fence fence) override;
+  bool reaches(ComputeDevice&) override { return false; }  // all of it is the host's
   Status wait(Fence fence, std::string_view what) override;
   Result<double> seconds(Fence begin, Fence end) override;
   bool idle() override;
@@ -63,14 +65,21 @@ class CpuDevice : public ComputeDevice {
     StepPart part;
   };
   using Moves = std::span<const DeviceMove>;
-  using Work = std::variant<Copy, Moves, Run, Fence, const Call*>;
+  // Until another device has passed a fence so many times.
+  struct Wait {
+    CpuDevice* other;
+    Fence fence;
+    int64_t times;
+  };
+  using Work = std::variant<Copy, Moves, Run, Fence, Wait, const Call*>;
   // How often a fence was enqueued and passed, and when it last was.
   struct Mark {
     int64_t enqueued = 0, passed = 0;
     std::chrono::steady_clock::time_point at;
   };
-  const Decoder& decoder() const;
   OpContext context(Workspace& workspace);
+  int64_t times_marked(Fence fence) const;
+  void await(Fence fence, int64_t times);
   void enqueue(Work work);
   void carry_out(const Work& work);
   void work();
@@ -80,14 +89,14 @@ class CpuDevice : public ComputeDevice {
   ForcedCounts forced_;
   ThreadPool pool_;
   std::shared_ptr<const RepackedWeights> repacked_;  // may be null
-  std::optional<Decoder> placed_;                    // the model's with those copies; without: the loaded one serves
+  std::optional<Decoder> placed_;                    // the plan's layers, with those copies if there are any
   std::optional<Decoder> mtp_;                       // the block for multi-token prediction, if it drafts
   std::optional<Workspace> workspace_;
 
   mutable std::mutex mutex_;
   std::condition_variable changed_;
-  // A ring: what two steps are made of is far less.
-  std::array<Work, 128> queue_;
+  // A ring: what the steps in flight are made of is less.
+  std::array<Work, 512> queue_;
   size_t first_ = 0, queued_ = 0;  // the first one is being carried out
   std::array<Mark, kFences> marks_;
   bool stopping_ = false;

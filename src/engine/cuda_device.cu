@@ -44,6 +44,7 @@ Status CudaDevice::create() {
 
 Result<DeviceMemory> CudaDevice::allocate(Where where, int64_t bytes, std::string_view what) {
   using cuda::Memory;
+  use_gpu();
   const bool host = where == Where::kHost;
   QUIRE_TRY(Memory memory, Memory::create(host ? Memory::Where::kPinned : Memory::Where::kDevice, bytes, what));
   if (where == Where::kOwn)
@@ -52,8 +53,10 @@ Result<DeviceMemory> CudaDevice::allocate(Where where, int64_t bytes, std::strin
 }
 
 Status CudaDevice::place(int64_t) {
-  QUIRE_TRY(weights_, model_->on_gpu(plan_.threads, plan_.mtp));
-  if (plan_.encoder.any()) {
+  use_gpu();
+  const LayerRange layers = plan_.own_layers(model_->model->config());
+  QUIRE_TRY(weights_, model_->on_gpu(plan_.threads, plan_.mtp && plan_.is_last_stage(), layers));
+  if (plan_.encoder.any() && plan_.is_first_stage()) {
     QUIRE_TRY(tower_, model_->tower_on_gpu(plan_.threads));
   }
   return {};
@@ -65,6 +68,7 @@ Result<int64_t> CudaDevice::measure(const StepShape& shape) {
 }
 
 Result<int64_t> CudaDevice::measure(const Call& work) {
+  use_gpu();
   Workspace all;
   context_.dry = true;
   enqueue(work, all);
@@ -76,13 +80,14 @@ Result<int64_t> CudaDevice::measure(const Call& work) {
 // The driver's own: code of kernels as they are loaded, and the nodes of graphs.
 int64_t CudaDevice::overhead_bytes(const StepCapacity& capacity) const {
   constexpr int64_t kOfDriver = int64_t{192} << 20, kKernelsOfLayer = 24;
-  return kOfDriver +
-         CudaGraphs::estimated_bytes(graphs_of(capacity, plan_), model_->model->config().layers * kKernelsOfLayer);
+  return kOfDriver + CudaGraphs::estimated_bytes(graphs_of(capacity, plan_),
+                                                 plan_.own_layers(model_->model->config()).count() * kKernelsOfLayer);
 }
 
 // What no kernel takes, and a launch that the driver refuses, is found now and not by the first request. Kernels are
 // loaded by it, too.
 Status CudaDevice::rehearse(std::span<const StepShape> steps) {
+  use_gpu();
   for (const StepShape& step : steps) {
     Result<int64_t> kernels = CudaGraphs::rehearse(context_.stream, [&] { return launch(step); });
     if (!kernels.ok()) return request_error("this GPU cannot compute the model: {}", kernels.error().message);
@@ -93,13 +98,16 @@ Status CudaDevice::rehearse(std::span<const StepShape> steps) {
 }
 
 Result<DeviceRoom> CudaDevice::room(const StepCapacity& capacity) {
+  use_gpu();
   QUIRE_TRY(const GpuMemory m, gpu_memory(weight_bytes()));
   const int64_t graphs = CudaGraphs::estimated_bytes(graphs_of(capacity, plan_), graph_kernels_);
-  return DeviceRoom{.memory = m, .bytes = m.bound(plan_.gpu_memory_utilization) - m.used - graphs};
+  return DeviceRoom{.memory = m,
+                    .bytes = (m.bound(plan_.gpu_memory_utilization) - m.used) / plan_.stages_on_gpu() - graphs};
 }
 
 // The largest first: if memory ends, those are missing that save least. Without graphs everything is computed as well.
 std::string CudaDevice::start(const StepCapacity& capacity) {
+  use_gpu();
   capacity_ = capacity;
   if (plan_.graphs) {
     const std::vector<GraphSize> sizes = graph_sizes(capacity);
@@ -127,6 +135,26 @@ void CudaDevice::move(std::span<const DeviceMove> moves, std::optional<Fence> be
 void CudaDevice::mark(Fence fence) {
   use_gpu();
   keep(cudaEventRecord(fences_[fence], context_.stream), "recording an event");
+}
+
+void CudaDevice::wait_for(ComputeDevice& other, Fence fence) {
+  use_gpu();
+  keep(cudaStreamWaitEvent(context_.stream, dynamic_cast<CudaDevice&>(other).fences_[fence], 0),
+       "waiting for another GPU");
+}
+
+bool CudaDevice::reaches(ComputeDevice& other) {
+  const int peer = dynamic_cast<CudaDevice&>(other).plan_.gpu;
+  use_gpu();
+  int can = 0;
+  if (!cuda::check(cudaDeviceCanAccessPeer(&can, plan_.gpu, peer), "asking for peer access").ok() || can == 0)
+    return false;
+  const cudaError_t enabled = cudaDeviceEnablePeerAccess(peer, 0);
+  const bool already = enabled == cudaErrorPeerAccessAlreadyEnabled;
+  const Status status = cuda::check(enabled, "enabling peer access");  // forgets the error
+  if (!status.ok() && !already)
+    log_warning(fmt::format("GPU {} does not reach GPU {} directly: {}", plan_.gpu, peer, status.error().message));
+  return status.ok() || already;
 }
 
 // Null: kernels are launched one by one.

@@ -16,10 +16,10 @@ Result<Machine> gpu_machine();
 // The same of GPU number `gpu`, which becomes the calling thread's.
 Result<Machine> open_gpu(int gpu);
 
-// Brings the weights to the GPU of the options, and says what that leaves. Without such a GPU, a driver, or CUDA in
-// this program, and for a model that has no kernels there: Fault::kRequest, saying so.
+// Brings the weights of these layers to the GPU of the options, and says what that leaves. Without such a GPU, a
+// driver, or CUDA in this program, and for a model that has no kernels there: Fault::kRequest, saying so.
 Result<MemoryOfEngine> place_on_gpu(const std::shared_ptr<const LoadedModel>& model, const EngineOptions& options,
-                                    bool mtp);
+                                    bool mtp, LayerRange layers);
 
 // Of the calling thread's GPU; `weights` of what is used are a model's.
 Result<GpuMemory> gpu_memory(int64_t weights);

@@ -48,6 +48,8 @@ class CudaDevice final : public ComputeDevice {
   void run(const StepShape& shape, const StepShape& padded, StepPart part) override;
   void call(const Call& work) override;
   void mark(Fence fence) override;
+  void wait_for(ComputeDevice& other, Fence fence) override;
+  bool reaches(ComputeDevice& other) override;
   bool replays() const override { return plan_.graphs; }
   Status enqueued() override { return std::exchange(context_.status, Status{}); }
   Status wait(Fence fence, std::string_view what) override;

@@ -106,16 +106,21 @@ Result<std::shared_ptr<const CudaTower>> place_tower(const LoadedModel& model, i
 }
 
 Result<MemoryOfEngine> place_on_gpu(const std::shared_ptr<const LoadedModel>& model, const EngineOptions& options,
-                                    bool mtp) {
+                                    bool mtp, LayerRange layers) {
   QUIRE_CHECKED(choose_gpu(*model, options.gpu, options.kv_cache));
   QUIRE_CHECKED(check_gpu_options(options));
   QUIRE_TRY(const GpuMemory before, gpu_memory(0));
-  QUIRE_CHECKED(check_room_for_weights(before, model->file.tensor_bytes()));
+  const bool whole = layers == LayerRange{0, model->model->config().layers};
+  if (whole) QUIRE_CHECKED(check_room_for_weights(before, model->file.tensor_bytes()));
   const auto begin = std::chrono::steady_clock::now();
-  QUIRE_TRY(const std::shared_ptr<const CudaWeights> weights, model->on_gpu(options.threads, mtp));
-  QUIRE_TRY(const std::shared_ptr<const CudaTower> tower, place_tower(*model, options.threads));
+  QUIRE_TRY(const std::shared_ptr<const CudaWeights> weights, model->on_gpu(options.threads, mtp, layers));
+  std::shared_ptr<const CudaTower> tower;
+  if (layers.first == 0) {
+    QUIRE_TRY(tower, place_tower(*model, options.threads));
+  }
   const int64_t bytes = weights->bytes() + (tower != nullptr ? tower->bytes() : 0);
-  log_info(fmt::format("cuda: weights {:.2f} s ({:.1f} GiB)",
+  log_info(fmt::format("cuda{}: weights {:.2f} s ({:.1f} GiB)",
+                       whole ? "" : fmt::format(" GPU {}, layers {} to {}", options.gpu, layers.first, layers.end - 1),
                        std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count(),
                        static_cast<double>(bytes) / (1 << 30)));
   QUIRE_TRY(const GpuMemory memory, gpu_memory(bytes));

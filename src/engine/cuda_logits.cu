@@ -55,7 +55,7 @@ Status LogitsPass::create(int32_t blocks, int gpu) {
   QUIRE_TRY(machine_, gpu_machine());
   if (kernels_.choice != nullptr) QUIRE_CHECKED(check_forced(*kernels_.choice, machine_));
   QUIRE_CHECKED(context_.create());
-  QUIRE_TRY(weights_, model_->on_gpu());
+  QUIRE_TRY(weights_, model_->on_gpu(0, false, {0, model_->model->config().layers}));
   const auto device = [](int64_t bytes, std::string_view what) {
     return Memory::create(Memory::Where::kDevice, bytes, what);
   };

@@ -263,6 +263,7 @@ class Loaded final : public CudaWeights {
   const Decoder* mtp() const override { return mtp_ ? &*mtp_ : nullptr; }
   int64_t bytes() const override { return bytes_; }
 
+  // `mapped`: those layers that it has.
   Status place(const Decoder& mapped, const MtpBlock* block, int threads) {
     QUIRE_TRY(const cuda::DeviceLimits limits, cuda::device_limits());
     Ring ring(threads, limits.integrated);
@@ -315,7 +316,7 @@ Result<std::unique_ptr<const CudaTower>> place_on_gpu(const VisionTower& mapped,
   return std::unique_ptr<const CudaTower>(std::move(placed));
 }
 
-Result<std::shared_ptr<const CudaWeights>> LoadedModel::on_gpu(int threads, bool with_mtp) const {
+Result<std::shared_ptr<const CudaWeights>> LoadedModel::on_gpu(int threads, bool with_mtp, LayerRange layers) const {
   const MtpBlock* block = nullptr;
   if (with_mtp) {
     QUIRE_TRY(block, mtp());
@@ -323,10 +324,11 @@ Result<std::shared_ptr<const CudaWeights>> LoadedModel::on_gpu(int threads, bool
   const std::lock_guard lock(copies_mutex_);
   int gpu = 0;
   QUIRE_CHECKED(cuda::check(cudaGetDevice(&gpu), "asking for the current GPU"));
-  if (auto made = on_gpu_[{gpu, with_mtp}].lock()) return made;
+  const std::tuple key(gpu, with_mtp, layers.first, layers.end);
+  if (auto made = on_gpu_[key].lock()) return made;
   auto loaded = std::make_shared<Loaded>();
-  QUIRE_CHECKED(loaded->place(model->decoder(), block, threads));
-  on_gpu_[{gpu, with_mtp}] = loaded;
+  QUIRE_CHECKED(loaded->place(model->decoder().part(layers, with_mtp), block, threads));
+  on_gpu_[key] = loaded;
   return std::shared_ptr<const CudaWeights>(std::move(loaded));
 }
 

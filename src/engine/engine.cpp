@@ -23,11 +23,20 @@ std::string short_count(int64_t n) {
   return n < 1000000 ? fmt::format("{}", n) : fmt::format("{:.2f}M", static_cast<double>(n) * 1e-6);
 }
 
+// What prompts' tokens are on all devices of the engine.
+Result<PromptActivations> activations_of(const LoadedModel& model, const EngineOptions& o) {
+  PromptActivations chosen = o.activations;
+  for (int i = 0; i < o.pipeline_parallel && chosen != PromptActivations::kBf16; ++i) {
+    QUIRE_TRY(chosen, choose_activations(model.file, o.activations, o.device, o.gpu_of_stage(i)));
+  }
+  return chosen;
+}
+
 // Whether the model's block for multi-token prediction can draft on the engine's device.
 Status check_mtp(const LoadedModel& model, const EngineOptions& options) {
   QUIRE_TRY(const MtpBlock* const block, model.mtp());
   if (options.device != Device::kCuda) return {};
-  const Result<Machine> machine = open_gpu(options.gpu);
+  const Result<Machine> machine = open_gpu(options.gpu_of_stage(options.pipeline_parallel - 1));
   if (!machine.ok()) return {};  // which the model is told of as well
   return check_gpu_kernels(mtp_decoder(model.model->decoder(), block->weights, kDraftedTokens), *machine,
                            options.kv_cache);
@@ -94,6 +103,8 @@ Result<std::unique_ptr<Engine>> Engine::create(std::shared_ptr<const LoadedModel
   if (engine.ok() || !options.cpu_instead(engine.error().fault)) return engine;
   log_warning(fmt::format("the CPU computes: {}", engine.error().message));
   options.device = Device::kCpu;
+  options.pipeline_parallel = 1;
+  options.tensor_split.clear();
   return create_on_device(std::move(model), std::move(options), backend);
 }
 
@@ -104,10 +115,11 @@ Result<std::unique_ptr<Engine>> Engine::create_on_device(std::shared_ptr<const L
   const ModelConfig& config = model->model->config();
   const EngineOptions asked = options;
   QUIRE_CHECKED(check_options(options, config));
-  QUIRE_TRY(options.activations, choose_activations(model->file, options.activations, options.device, options.gpu));
+  QUIRE_TRY(options.activations, activations_of(*model, options));
   const bool mtp = find_drafters(*model, options);
   QUIRE_TRY(const MemoryOfEngine has, memory_for(model, options, mtp));
-  QUIRE_TRY(EnginePlan plan, resolve(options, config, has.memory, mtp));
+  QUIRE_TRY(EnginePlan plan, has.stages.empty() ? resolve(options, config, has.memory, mtp)
+                                                : resolve_stages(options, config, has.memory, has.stages, mtp));
   say_what_is_less(asked, plan, config);
   QUIRE_TRY(std::unique_ptr<Backend> made, backend(model, plan));
   std::unique_ptr<Engine> engine(new Engine(std::move(model), std::move(plan), std::move(made)));
@@ -123,7 +135,7 @@ Engine::Engine(std::shared_ptr<const LoadedModel> model, EnginePlan plan, std::u
       backend_(std::move(backend)),
       cache_(*backend_, plan_, model_->model->config()),
       writer_(*backend_, plan_, model_->model->config()),
-      in_flight_(plan_.depth, backend_->layout().capacity().segments),
+      in_flight_(plan_.steps_in_flight(), plan_.step_buffers(), backend_->layout().capacity().segments),
       waiting_(plan_),
       running_(backend_->layout().capacity().batch_slots),
       speculator_(plan_, *model_),
@@ -190,11 +202,11 @@ bool Engine::step() {
   take_incoming();
   if (const std::optional<Error> error = lost()) fail_all(*error);  // what was submitted just before
   const bool was_idle = in_flight_.empty();
-  const bool waits = !in_flight_.empty() && (in_flight_.newest().speculates || speculator_.wants_drafts(running_));
-  const bool planned = !in_flight_.full() && !waits && schedule();
+  const bool drafts = speculator_.wants_drafts(running_);
+  const bool planned = !in_flight_.full() && !waits_for_newest(drafts) && schedule(drafts);
   if (planned) submit_step(begin);
   if (!in_flight_.empty()) {
-    // Ahead by `depth` steps, or by as many as there are.
+    // Ahead by as many steps as may be in flight, or as there are.
     if (in_flight_.full() || !planned) retire();
     const double all = std::chrono::duration<double>(Clock::now() - begin).count();
     counters_.count_host_seconds(all - (waited_seconds_ - waited));
@@ -205,6 +217,13 @@ bool Engine::step() {
   // Nothing to compute: listeners may have to hear of ends, or be about to send more.
   inbox_.wait(std::chrono::milliseconds(2));
   return false;
+}
+
+// Whether the newest step in flight has to be retired, or its masks to be written, before another one is planned.
+bool Engine::waits_for_newest(bool drafts) {
+  if (in_flight_.empty()) return false;
+  const StepInFlight& newest = in_flight_.newest();
+  return newest.speculates || drafts || newest.masks == StepInFlight::Masks::kWait;
 }
 
 void Engine::publish_caches() {

@@ -64,8 +64,8 @@ class Engine {
   // All that were submitted before.
   void cancel_all() { inbox_.cancel_all(); }
 
-  // One thread at a time. Plans and submits the next step, and commits the oldest one if `depth` are in flight. False
-  // when there was nothing to do; while listeners have yet to hear of an end, it waits for them.
+  // One thread at a time. Plans and submits the next step, and commits the oldest one if no more may be in flight.
+  // False when there was nothing to do; while listeners have yet to hear of an end, it waits for them.
   bool step();
   // Any thread: whether a submitted request has not ended yet, as its listener knows it.
   bool busy() const { return inbox_.busy(); }
@@ -126,8 +126,10 @@ class Engine {
   void take_incoming();
   void carry_out_cancels(Inbox::Arrivals& arrived);
 
-  // The three parts of step(). Plans the next step and admits who is in it; false: there is nothing to do.
-  bool schedule();
+  // The three parts of step(). Plans the next step and admits who is in it; false: there is nothing to do. `drafts`:
+  // sequences speculate, so that no steps overlap.
+  bool schedule(bool drafts);
+  bool waits_for_newest(bool drafts);
   // Writes the planned step and gives it to the backend. `begin`: when its planning began.
   void submit_step(Clock::time_point begin);
   // Waits for the oldest step in flight, and commits what it computed.

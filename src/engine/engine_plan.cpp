@@ -29,7 +29,9 @@ void Engine::take_snapshot() {
                                  .finished = s->finished(),
                                  .skipped_steps = s->skipped_steps,
                                  .drafts = s->drafts.count,
-                                 .waits_for_mask = SequenceMasks::waits(*s)});
+                                 .waits_for_mask = SequenceMasks::waits(*s),
+                                 .idle_steps = planned_steps_ - s->last_step,
+                                 .in_flight = s->in_flight > 0});
   snapshot_.total_blocks = cache_.blocks().total();
   snapshot_.available_blocks = cache_.blocks().available();
   snapshot_.host_blocks = cache_.host_blocks().total();
@@ -78,7 +80,7 @@ void Engine::choose_pictures() {
   encoder_.choose(needs_);
 }
 
-bool Engine::schedule() {
+bool Engine::schedule(bool drafts) {
   record_ = {};
   slice_ = encoder_.advance();
   speculator_.offer(running_);
@@ -92,6 +94,7 @@ bool Engine::schedule() {
              .max_swaps = plan_.most_swaps(),
              .max_sampled_rows = plan_.sampled_rows(),
              .max_parts = plan_.decode_parts,
+             .stages = drafts ? 1 : plan_.stage_count(),
              .patience = plan_.patience_steps,
              .first_token_threshold = plan_.first_token_threshold,
              .most_skipped = kMostSkipped},

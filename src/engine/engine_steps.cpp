@@ -35,9 +35,14 @@ void Engine::submit_step(Clock::time_point begin) {
   step.record.host_seconds = seconds_since(begin);
 }
 
-// What the step before the newest one sampled is known, and no step comes behind one whose masks are missing.
+// Once what the newest step goes on from is known. No step comes behind one whose masks are missing.
 void Engine::write_masks_that_wait() {
-  if (!in_flight_.empty() && in_flight_.newest().masks == StepInFlight::Masks::kWait) write_masks(in_flight_.newest());
+  if (in_flight_.empty() || in_flight_.newest().masks != StepInFlight::Masks::kWait) return;
+  StepInFlight& step = in_flight_.newest();
+  const bool known = std::ranges::all_of(step.rows, [](const SequenceRows& rows) {
+    return rows.mask < 0 || rows.sequence->pending <= 1;  // the token that the step itself samples
+  });
+  if (known) write_masks(step);
 }
 
 // While the backend computes what comes before the sampling.
@@ -67,6 +72,7 @@ void Engine::add_rows(const Work& work, bool decode, StepInFlight& step) {
   (decode ? step.record.decode_rows : step.record.prompt_rows) += work.count;
   s.memory.anchor = decode ? anchor_after_decode(segment) : anchor_after_prompt(segment);
   s.planned = end;
+  s.last_step = planned_steps_;
   s.skipped_steps = 0;
   ++s.in_flight;
   s.pending += rows.logit_row >= 0;

@@ -6,6 +6,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <tuple>
 
 #include "engine/loaded_vision.h"
 #include "engine/rope_override.h"
@@ -56,9 +57,9 @@ struct LoadedModel {
   // and `beside` more bytes, which caches may come to take; else null. Made for the first engine that asks, and kept as
   // long as an engine has them.
   std::shared_ptr<const RepackedWeights> repacked(ThreadPool& pool, int64_t beside = 0) const;
-  // The weights on the current GPU, with those of the block for multi-token prediction or without; likewise. In
-  // programs with CUDA only. `threads` read the file; 0: all CPUs.
-  Result<std::shared_ptr<const CudaWeights>> on_gpu(int threads = 0, bool with_mtp = false) const;
+  // The weights of these layers on the current GPU, with those of the block for multi-token prediction or without;
+  // likewise. In programs with CUDA only. `threads` read the file; 0: all CPUs.
+  Result<std::shared_ptr<const CudaWeights>> on_gpu(int threads, bool with_mtp, LayerRange layers) const;
   // The vision tower, which there is, likewise.
   Result<std::shared_ptr<const CudaTower>> tower_on_gpu(int threads = 0) const;
 
@@ -72,8 +73,8 @@ struct LoadedModel {
   mutable std::mutex copies_mutex_;
   mutable std::optional<Result<MtpBlock>> mtp_;
   mutable std::weak_ptr<const RepackedWeights> repacked_;
-  // By the GPU's number, and whether the block for multi-token prediction is there.
-  mutable std::map<std::pair<int, bool>, std::weak_ptr<const CudaWeights>> on_gpu_;
+  // By the GPU's number, whether the block for multi-token prediction is there, and the layers.
+  mutable std::map<std::tuple<int, bool, int32_t, int32_t>, std::weak_ptr<const CudaWeights>> on_gpu_;
   mutable std::map<int, std::weak_ptr<const CudaTower>> tower_on_gpu_;
 };
 

@@ -16,7 +16,7 @@ bool has_cuda() {
   return false;
 }
 
-Result<MemoryOfEngine> place_on_gpu(const std::shared_ptr<const LoadedModel>&, const EngineOptions&, bool) {
+Result<MemoryOfEngine> place_on_gpu(const std::shared_ptr<const LoadedModel>&, const EngineOptions&, bool, LayerRange) {
   return no_cuda();
 }
 

@@ -7,6 +7,18 @@ namespace quire {
 Status check_options(const EngineOptions& o, const ModelConfig& c) {
   if (o.threads < 0 || o.threads > 1024) return request_error("{} threads: must be between 1 and 1024", o.threads);
   if (o.gpu < 0) return request_error("GPU {}: they are counted from 0", o.gpu);
+  if (o.pipeline_parallel < 1 || o.pipeline_parallel > kMostStages)
+    return request_error("{} pipeline stages: must be between 1 and {}", o.pipeline_parallel, kMostStages);
+  if (o.pipeline_parallel > c.layers)
+    return request_error("{} pipeline stages: the model has {} layers, and each stage needs one", o.pipeline_parallel,
+                         c.layers);
+  if (!o.tensor_split.empty() && std::ssize(o.tensor_split) != o.pipeline_parallel)
+    return request_error("a split of {} numbers, and {} pipeline stages: one is needed for each", o.tensor_split.size(),
+                         o.pipeline_parallel);
+  for (const double part : o.tensor_split)
+    if (!(part > 0.0 && part <= 1e9)) return request_error("{} of a split: must be above 0", part);
+  if (o.pipeline_parallel > 1 && (o.probe || o.launches != nullptr))
+    return request_error("with several pipeline stages, intermediates and launches are not told");
   if (o.context < 0 || o.context > c.context_length)
     return request_error("a context of {} tokens: the model was trained for 1 to {}", o.context, c.context_length);
   if (o.max_sequences < 0 || o.max_sequences > 4096)

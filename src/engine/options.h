@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string_view>
+#include <vector>
 
 #include "core/result.h"
 #include "engine/speculative_options.h"
@@ -54,6 +55,9 @@ inline constexpr int32_t kDefaultBatchTokens = 512;
 // Rows of generated tokens and their drafts in a step, where there are any drafts: their logits are large.
 inline constexpr int32_t kMostVerifiedRows = 128;
 
+// Devices that one model's layers may lie on.
+inline constexpr int kMostStages = 8;
+
 constexpr bool for_latency(Arithmetic a, int32_t max_sequences) {
   return a == Arithmetic::kLatency || (a == Arithmetic::kAuto && max_sequences <= kFewSequences);
 }
@@ -63,6 +67,12 @@ constexpr bool for_latency(Arithmetic a, int32_t max_sequences) {
 struct EngineOptions {
   Device device = Device::kCpu;
   int gpu = 0;  // which one, as `quire devices` counts them
+  // The model's layers lie on so many devices, one behind the other (docs/several-gpus.md): GPUs from `gpu` on, or
+  // those of stage_gpus, as many; on a CPU devices that share its threads. The texts are the same. `tensor_split`: how
+  // much of the weights each has; empty: as their free memory is.
+  int pipeline_parallel = 1;
+  std::vector<int> stage_gpus;
+  std::vector<double> tensor_split;
   // With Device::kCuda: the CPU computes where the model does not fit the GPU, or has no kernels there; a warning says
   // so. Else that is an error.
   bool or_cpu = false;
@@ -90,7 +100,8 @@ struct EngineOptions {
   bool repack = true;
   double gpu_memory_utilization = 0.9;  // the share of a GPU's memory that may be in use, others' included
   bool graphs = true;  // on a GPU: steps of generated tokens are captured once and replayed. The texts are the same
-  int depth = 0;       // steps under way at a time, 1 or 2; 0: 2 on a GPU, else 1. The texts are the same
+  int depth = 0;       // steps under way at a time, 1 or 2, with several stages for each of them; 0: 2 on a GPU and
+                       // with several stages, else 1. The texts are the same
   int32_t max_logprobs = 1024;  // likeliest tokens that a request may ask for
   // The same for the tokens of a prompt: results have room for so many of every row of a step. -1: of no prompt
   // log-probabilities can be asked for.
@@ -127,6 +138,8 @@ struct EngineOptions {
   KernelChoice kernels;
   LaunchLog* launches = nullptr;  // not null: is told what the kernels of a GPU's steps belong to; outlives the engine
   LayerProbe probe;               // not empty: sees every step's intermediates, on the thread that computes
+
+  int gpu_of_stage(int i) const { return stage_gpus.empty() ? gpu + i : stage_gpus[static_cast<size_t>(i)]; }
 
   // Whether the CPU computes where an engine on the GPU could not be made for this reason. A damaged file is as damaged
   // for a CPU, and a mistake of ours is to be heard of.

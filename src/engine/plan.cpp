@@ -1,6 +1,7 @@
 #include "engine/plan.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "engine/memory_plan.h"
 
@@ -19,11 +20,49 @@ CacheShape EnginePlan::cache_shape(const ModelConfig& model) const {
                             {.drafts = most_drafts(), .mtp = mtp, .window = pool_window(model, longest)});
 }
 
+LayerRange EnginePlan::own_layers(const ModelConfig& model) const {
+  return stages.empty() ? LayerRange{0, model.layers} : stages[static_cast<size_t>(stage)].layers;
+}
+
+int EnginePlan::stages_on_gpu() const {
+  const auto same = std::ranges::count(stages, gpu, &PlannedStage::gpu);
+  return std::max(1, static_cast<int>(same));
+}
+
+EnginePlan EnginePlan::of_stage(int i) const {
+  EnginePlan p = *this;
+  if (stages.empty()) return p;
+  p.stage = i;
+  p.gpu = stages[static_cast<size_t>(i)].gpu;
+  if (device != Device::kCuda) p.threads = std::max(1, threads / stage_count());
+  return p;
+}
+
+std::string EnginePlan::stage_text(const ModelConfig& model) const {
+  const LayerRange layers = own_layers(model);
+  return fmt::format("stage {}{}, layers {} to {}", stage,
+                     device == Device::kCuda ? fmt::format(", GPU {}", gpu) : std::string(), layers.first,
+                     layers.end - 1);
+}
+
+CacheShape EnginePlan::own_cache_shape(const ModelConfig& model) const {
+  return stages.empty() ? cache_shape(model) : cache_part(model, cache_shape(model), own_layers(model));
+}
+
+int64_t EnginePlan::page_bytes(const ModelConfig& model) const {
+  constexpr int64_t kAlign = 64;
+  const CachePools pools = own_cache_shape(model).pools().value_or(CachePools{{}});
+  const int64_t pieces = std::max(1, state_pages(model)), block = pools[kKvPool].bytes;
+  if (block == 0 && state_pages(model) == 0) return 0;
+  const int64_t piece = (state_bytes(pools) + pieces - 1) / pieces;
+  return std::max(block, (piece + kAlign - 1) / kAlign * kAlign);
+}
+
 WindowNeeds EnginePlan::window_needs(const CachePoolSpec& pool) const {
   // While memory is planned the context may become so short that windows need no pool of their own any more.
   if (!pool.is_window() || (context > 0 && context <= pool.window)) return {};
   return {.sequence = static_cast<int32_t>(most_window_blocks(pool.window, most_drafts())),
-          .steps = block_count(int64_t{depth} * max_batch_tokens),
+          .steps = block_count(int64_t{steps_in_flight()} * max_batch_tokens),
           .place = block_count(pool.window - 1)};
 }
 
@@ -104,21 +143,57 @@ std::string EnginePlan::text() const {
                          : fmt::format(", prompts with {} activations", activations_name(activations)));
 }
 
-Result<EnginePlan> resolve(const EngineOptions& options, const ModelConfig& model, const EngineMemory& memory,
-                           bool mtp) {
-  QUIRE_CHECKED(check_options(options, model));
-  EnginePlan plan{options};
-  plan.mtp = mtp;
+namespace {
+
+Result<EnginePlan> resolve_plan(EnginePlan plan, const ModelConfig& model, const EngineMemory& memory) {
   plan.encoder = memory.encoder;
   if (plan.max_batch_tokens != 0 && plan.max_batch_tokens < plan.encoder.whole)
     return request_error("{} batch tokens: must be at least {}, because one step computes all tokens of a picture",
                          plan.max_batch_tokens, plan.encoder.whole);
   if (plan.threads == 0) plan.threads = available_cpus();
-  if (plan.depth == 0) plan.depth = plan.device == Device::kCuda ? 2 : 1;
+  if (plan.depth == 0) plan.depth = plan.device == Device::kCuda || plan.stage_count() > 1 ? 2 : 1;
   QUIRE_TRY(plan, plan_memory(std::move(plan), model, memory));
   if (plan.kv_tokens < plan.context)
     return request_error("a KV pool of {} tokens cannot hold one sequence of {}", plan.kv_tokens, plan.context);
   return plan;
+}
+
+}  // namespace
+
+Result<EnginePlan> resolve(const EngineOptions& options, const ModelConfig& model, const EngineMemory& memory,
+                           bool mtp) {
+  QUIRE_CHECKED(check_options(options, model));
+  EnginePlan plan{options};
+  plan.mtp = mtp;
+  return resolve_plan(std::move(plan), model, memory);
+}
+
+Result<EnginePlan> resolve_stages(const EngineOptions& options, const ModelConfig& model, const EngineMemory& memory,
+                                  const std::vector<StageMemory>& stages, bool mtp) {
+  QUIRE_CHECKED(check_options(options, model));
+  EnginePlan whole{options};
+  whole.mtp = mtp;
+  for (const StageMemory& s : stages) whole.stages.push_back(s.stage);
+  if (options.device != Device::kCuda) return resolve_plan(std::move(whole), model, memory);
+  // Less of anything takes less memory: what none has more of, all have room for.
+  std::optional<EnginePlan> least;
+  for (int i = 0; i < whole.stage_count(); ++i) {
+    const EnginePlan asked = whole.of_stage(i);
+    QUIRE_TRY(EnginePlan plan,
+              resolve_plan(asked, model, stages[static_cast<size_t>(i)].memory).context(asked.stage_text(model)));
+    if (least) {
+      const auto bound = [](auto& a, const auto& b) { a = std::min(a, b); };
+      bound(least->context, plan.context), bound(least->max_sequences, plan.max_sequences);
+      bound(least->max_batch_tokens, plan.max_batch_tokens), bound(least->kv_tokens, plan.kv_tokens);
+      bound(least->state_checkpoints, plan.state_checkpoints), bound(least->decode_parts, plan.decode_parts);
+      bound(least->swap_bytes, plan.swap_bytes), bound(least->prefix_host_bytes, plan.prefix_host_bytes);
+    } else {
+      least = std::move(plan);
+    }
+  }
+  least->stage = 0;
+  least->gpu = options.gpu;
+  return std::move(*least);
 }
 
 }  // namespace quire

@@ -3,8 +3,11 @@
 
 #include <algorithm>
 #include <functional>
+#include <string>
+#include <vector>
 
 #include "engine/options.h"
+#include "model/layer_range.h"
 
 namespace quire {
 
@@ -28,19 +31,45 @@ struct EncoderRoom {
   bool any() const { return tokens > 0; }
 };
 
+// A device that has some of the layers.
+struct PlannedStage {
+  int gpu = 0;
+  LayerRange layers;
+};
+
 // Options of which nothing is open, and what follows from them. Made by resolve().
 struct EnginePlan : EngineOptions {
   bool mtp = false;  // the model's block for multi-token prediction drafts
   EncoderRoom encoder;
   bool kv_is_bound = false;  // a GPU's KV pool has what is left of its memory, kv_tokens at most
+  // Where several devices have the layers: those, in their order; and which one a plan is of that is a device's.
+  std::vector<PlannedStage> stages;
+  int stage = 0;
+
+  int stage_count() const { return stages.empty() ? 1 : static_cast<int>(stages.size()); }
+  // The plan of one of the devices.
+  EnginePlan of_stage(int i) const;
+  bool is_first_stage() const { return stage == 0; }
+  bool is_last_stage() const { return stage + 1 == stage_count(); }
+  LayerRange own_layers(const ModelConfig& model) const;
+  // How many stages its GPU has: one, unless somebody tries a split on a single card.
+  int stages_on_gpu() const;
+  // "stage 1, GPU 3, layers 20 to 39".
+  std::string stage_text(const ModelConfig& model) const;
+  // Steps that are under way at most, and buffers of the backend for them.
+  int steps_in_flight() const { return depth * stage_count(); }
+  int step_buffers() const { return std::max(2, steps_in_flight()); }
 
   bool for_latency() const { return quire::for_latency(arithmetic, max_sequences); }
   // Of a sequence in a step, at most.
   int32_t most_drafts() const { return speculative.enabled() ? speculative.tokens : 0; }
   // Rows of a step that are sampled, at most: one of each sequence, and drafts as far as there is room for them.
   int32_t sampled_rows() const;
-  // What the caches of this model look like.
+  // What the caches of this model look like; and those of the plan's own layers.
   CacheShape cache_shape(const ModelConfig& model) const;
+  CacheShape own_cache_shape(const ModelConfig& model) const;
+  // Of a page of the host for what leaves the plan's own layers: a block, or a piece of a state.
+  int64_t page_bytes(const ModelConfig& model) const;
   // What a pool of theirs needs.
   WindowNeeds window_needs(const CachePoolSpec& pool) const;
   // How many units each of these pools should have: as many blocks as hold kv_tokens; of windows what running sequences
@@ -98,9 +127,19 @@ struct EngineMemory {
   std::function<Result<int64_t>(const EnginePlan&)> step_bytes;
 };
 
+// The same of a device that has some of the layers.
+struct StageMemory {
+  PlannedStage stage;
+  EngineMemory memory;
+};
+
 // The one place where what options leave open is chosen. `mtp`: whether the model has a block for multi-token
 // prediction that should draft. Errors: those of check_options(), and what does not fit.
 Result<EnginePlan> resolve(const EngineOptions& options, const ModelConfig& model, const EngineMemory& memory = {},
                            bool mtp = false);
+// The same for several devices, each of which has memory of its own, or for a CPU's, which share `memory`: what all of
+// them have room for.
+Result<EnginePlan> resolve_stages(const EngineOptions& options, const ModelConfig& model, const EngineMemory& memory,
+                                  const std::vector<StageMemory>& stages, bool mtp);
 
 }  // namespace quire

@@ -30,6 +30,7 @@ UnitsWithin units_within(const EnginePlan& plan, const CachePools& pools, int64_
   for (const CachePoolSpec& pool : pools) of_all = capped(of_all + running(pool));
   u.fits = true;
   for (size_t i = kKvPool + 1; i < static_cast<size_t>(block_pools(pools)); ++i) {
+    if (pools[i].bytes == 0) continue;  // a part of the model that has no such layers
     const WindowNeeds needs = plan.window_needs(pools[i]);
     const double part = of_all == 0 ? 1.0 : static_cast<double>(running(pools[i])) / static_cast<double>(of_all);
     const auto share = [part](int64_t n) {

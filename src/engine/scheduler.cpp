@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <tuple>
+#include <utility>
 
 #include "core/result.h"
 #include "engine/prompt_image.h"
@@ -99,6 +100,7 @@ class Planner {
       plan_.holdings_.push_back({s.held, s.swapped, s.exclusive, 0});
       behind += s.held;
     }
+    form_group();
     share_parts();
     for (size_t i = 0; i < now_.running.size(); ++i) {
       const ScheduledSequence& s = now_.running[i];
@@ -122,6 +124,9 @@ class Planner {
     write_work();
   }
 
+  // Whether a sequence is left out because a step in flight computes its token.
+  bool waits_for_others() const { return waits_for_others_; }
+
  private:
   bool first_tokens_first() const {
     if (limits_.first_token_threshold <= 0) return false;
@@ -136,12 +141,41 @@ class Planner {
     return prompts >= limits_.first_token_threshold && available_ >= most;
   }
 
+  // Whose tokens this step computes, where others compute those of others at the same time.
+  void form_group() {
+    if (limits_.stages <= 1) return;
+    note_decodes();
+    std::erase_if(plan_.by_turn_, [&](int32_t i) { return now_.running[static_cast<size_t>(i)].swapped > 0; });
+    const auto decoding = std::ssize(plan_.by_turn_), groups = std::min<std::ptrdiff_t>(limits_.stages, decoding);
+    if (groups <= 1) return;
+    const auto idle = [&](int32_t i) { return now_.running[static_cast<size_t>(i)].idle_steps; };
+    std::sort(plan_.by_turn_.begin(), plan_.by_turn_.end(),
+              [&](int32_t a, int32_t b) { return std::pair(-idle(a), a) < std::pair(-idle(b), b); });
+    auto left = (decoding + groups - 1) / groups;
+    for (const int32_t i : plan_.by_turn_) {
+      const bool computed = now_.running[static_cast<size_t>(i)].in_flight && idle(i) + 1 < groups;
+      waits_for_others_ |= computed;
+      if (left > 0 && !computed)
+        --left;
+      else
+        plan_.holdings_[static_cast<size_t>(i)].left_out = true;
+    }
+  }
+
+  // Into by_turn_: those with a generated token to compute that are not left out.
+  void note_decodes() {
+    plan_.by_turn_.clear();
+    for (size_t i = 0; i < now_.running.size(); ++i)
+      if (decodes(now_.running[i]) && !plan_.holdings_[i].left_out) plan_.by_turn_.push_back(static_cast<int32_t>(i));
+  }
+
   // Who has room among the parts, which decides how many drafts everybody may have.
   void share_parts() {
     if (limits_.max_parts == 0) return;
     int64_t all = 0, with_drafts = 0;
-    for (const ScheduledSequence& s : now_.running)
-      if (decodes(s)) all += parts_of(s, 0);
+    for (size_t i = 0; i < now_.running.size(); ++i)
+      if (const ScheduledSequence& s = now_.running[i]; decodes(s) && !plan_.holdings_[i].left_out)
+        all += parts_of(s, 0);
     if (all > limits_.max_parts) leave_out();
     for (size_t i = 0; i < now_.running.size(); ++i)
       if (const ScheduledSequence& s = now_.running[i]; decodes(s) && !plan_.holdings_[i].left_out)
@@ -154,9 +188,7 @@ class Planner {
   }
 
   void leave_out() {
-    plan_.by_turn_.clear();
-    for (size_t i = 0; i < now_.running.size(); ++i)
-      if (decodes(now_.running[i])) plan_.by_turn_.push_back(static_cast<int32_t>(i));
+    note_decodes();
     const auto turn = [&](int32_t i) {
       const ScheduledSequence& s = now_.running[static_cast<size_t>(i)];
       return std::tuple(!is_oldest(s), -s.skipped_steps, i);
@@ -423,7 +455,7 @@ class Planner {
   int64_t most_drafts_ = INT64_MAX;  // of a sequence, for want of room among the parts
   int64_t room_ = INT64_MAX / 2;     // what the sequence that is looked at, and younger ones, may still take
   int32_t active_ = 0;
-  bool held_back_ = false, waits_for_host_ = false;
+  bool held_back_ = false, waits_for_host_ = false, waits_for_others_ = false;
 };
 
 StepPlan plan_step(const SchedulerState& now, const SchedulerLimits& limits) {
@@ -435,7 +467,13 @@ StepPlan plan_step(const SchedulerState& now, const SchedulerLimits& limits) {
 void plan_step(const SchedulerState& now, const SchedulerLimits& limits, StepPlan& plan) {
   QUIRE_CHECK(limits.max_batch_tokens >= std::max({kChunkTokens, limits.least_chunk, limits.max_sequences}),
               "a budget of {} rows for {} sequences", limits.max_batch_tokens, limits.max_sequences);
-  Planner(now, limits, plan).run();
+  Planner planner(now, limits, plan);
+  planner.run();
+  if (limits.stages <= 1 || !plan.empty() || planner.waits_for_others()) return;
+  // Those whose turn it was found no room: others may.
+  SchedulerLimits one_group = limits;
+  one_group.stages = 1;
+  Planner(now, one_group, plan).run();
 }
 
 }  // namespace quire

@@ -23,6 +23,8 @@ struct SchedulerLimits {
   // Parts of keys (ops/attention/parts.h) that the sequences with a generated token in a step have together, times the
   // rows of the one that has the most; at least those of two sequences of the longest context. 0: any number
   int64_t max_parts = 0;
+  // Devices that have the model's layers one behind the other: so many steps are computed at the same time.
+  int32_t stages = 1;
   int64_t patience = INT64_MAX;  // steps after which a waiting request is passed no more by those that hit the cache
   int32_t first_token_threshold =
       0;                     // so many prompts that wait for a first token go before generated tokens; 0: none do
@@ -51,6 +53,8 @@ struct ScheduledSequence {
   int32_t skipped_steps = 0;            // steps in a row that left out its next token, for prompts or for others' parts
   int32_t drafts = 0;                   // with a generated token to compute: drafts that are wanted behind it
   bool waits_for_mask = false;          // with a generated token to compute: what may follow it is not known yet
+  int64_t idle_steps = INT64_MAX;       // planned since the newest one that has rows of it: 0 is right after that
+  bool in_flight = false;               // that step may be under way
 
   // Of a waiting one.
   int32_t unused = 0;     // of `held`, those that no running sequence uses: taking them leaves fewer to others
@@ -125,7 +129,7 @@ struct StepPlan {
   struct Holding {
     int32_t held = 0, swapped = 0, exclusive = 0;
     int32_t rows = 0;
-    bool left_out = false;  // its next token finds no room among the step's parts
+    bool left_out = false;  // its next token is another step's: it finds no room among the parts, or goes with others
   };
   // A client as it becomes, and the best of its requests that may be admitted; -1: there is none.
   struct Turn {
@@ -168,6 +172,10 @@ struct StepPlan {
 //    Drafts are as many as the parts of those that have a row leave room for.
 // 10. A prompt is computed up to where its pictures are there. One that waits for the next one has no row until then,
 //     and holds up nobody else; a request that would have to wait is deferred.
+// 11. With several stages, sequences with a generated token to compute form as many groups, or one of each if they are
+//     fewer: a step has those whose last step is longest ago, no more than a group's share of all, and none whose token
+//     is being computed by one of the other groups' steps. So every stage has a step of its own to compute, and all
+//     have their turn. Prompts go on in every step. Where those whose turn it is find no room, others go on.
 StepPlan plan_step(const SchedulerState& now, const SchedulerLimits& limits);
 // The same into a plan that is used again, whose memory is kept.
 void plan_step(const SchedulerState& now, const SchedulerLimits& limits, StepPlan& plan);

@@ -97,6 +97,7 @@ struct Sequence {
   int64_t planned = 0;           // positions that steps in flight or past have computed
   int32_t pending = 0;           // tokens that steps in flight sample
   int32_t in_flight = 0;         // steps in flight that have rows of it
+  int64_t last_step = 0;         // the newest one that has rows of it, as steps are counted
   int32_t skipped_steps = 0;     // steps in a row that left out its next token for prompts
   bool history_begun = false;    // with penalties: its history on the device is that of this request
   std::vector<TokenId> unnoted;  // with penalties: tokens of the output that this history lacks

@@ -1,4 +1,10 @@
-// The engine's backend over a ComputeDevice: which memory a step needs, what is copied when, and what comes back.
+// The engine's backend over one ComputeDevice, or over several of which each has some of the layers (stages): which
+// memory a step needs, what is copied when, and what comes back.
+//
+// Stages: every one has the step's arrays, which are copied to each of them, and block numbers and slots mean the same
+// on all, so the host plans once. Rows go from stage to stage through a link, and what the last one samples goes back
+// to the first. All of that is enqueued when a step is submitted, so a stage begins with the next step while those
+// behind it still compute this one, unless it needs a token that they have yet to sample.
 #pragma once
 
 #include <memory>
@@ -6,23 +12,28 @@
 #include <vector>
 
 #include "engine/backend.h"
-#include "engine/compute_device.h"
-#include "engine/step_use.h"
+#include "engine/device_link.h"
+#include "engine/step_stage.h"
 
 namespace quire {
 
 class StepBackend : public Backend {
  public:
-  // Everything is allocated here; what does not fit is said with numbers.
+  // Everything is allocated here; what does not fit is said with numbers. One device for each of the plan's stages, in
+  // their order.
+  static Result<std::unique_ptr<StepBackend>> create(const std::shared_ptr<const LoadedModel>& model,
+                                                     const EnginePlan& plan,
+                                                     std::vector<std::unique_ptr<ComputeDevice>> devices);
   static Result<std::unique_ptr<StepBackend>> create(const std::shared_ptr<const LoadedModel>& model,
                                                      const EnginePlan& plan, std::unique_ptr<ComputeDevice> device);
-  // What steps by such a plan take on a device beside weights and caches: counted, not allocated.
+  // What steps by such a plan, of a stage perhaps, take on its device beside weights and caches: counted, not
+  // allocated.
   static Result<int64_t> step_bytes(const std::shared_ptr<const LoadedModel>& model, const EnginePlan& plan,
                                     std::unique_ptr<ComputeDevice> device);
   ~StepBackend() override;
 
   const StepLayout& layout() const override { return layout_; }
-  const CachePools& pools() const override { return views_.pools(); }
+  const CachePools& pools() const override { return pools_; }
   const PoolCounts& units() const override { return counts_; }
   HostPages host_pages() const override { return host_pages_; }
   std::byte* staging(int buffer) override { return buffers_[buffer].staging.data(); }
@@ -31,71 +42,71 @@ class StepBackend : public Backend {
   Result<Tensor> await_drafts(int buffer) override;
   Result<StepResults> wait(int buffer) override;
   bool lost() const override { return lost_; }
-  bool likes_even_rows() const override { return device_->replays(); }
+  bool likes_even_rows() const override { return first().device().replays(); }
   Status read(int pool, std::span<const int32_t> units, std::span<std::byte> to) override;
   Status write(int pool, std::span<const int32_t> units, std::span<const std::byte> from) override;
   BackendMemory memory() const override;
-  std::string numerics() const override { return numerics_of(device_->machine(), plan_.kernels); }
-  std::vector<ForcedCount> forced() const override { return device_->forced(); }
+  std::string numerics() const override;
+  std::vector<ForcedCount> forced() const override;
 
-  // For tests. How much scratch memory a step of this shape takes, while none is under way; and what was reserved.
-  Result<int64_t> scratch_of(const StepShape& shape, std::span<const Segment> segments);
-  int64_t largest_scratch() const { return largest_scratch_; }
-  ComputeDevice& device() { return *device_; }
+  // For tests, of the first stage.
+  Result<int64_t> scratch_of(const StepShape& shape, std::span<const Segment> segments) {
+    return first().scratch_of(shape, segments);
+  }
+  int64_t largest_scratch() const { return first().largest_scratch(); }
+  ComputeDevice& device() { return first().device(); }
 
  private:
   struct Buffer {
+    int index = 0;
     DeviceMemory staging, results;  // the host's
     StepShape shape, padded;
-    std::vector<DeviceMove> moves;
     EncoderSlice encode;
-    ComputeDevice::Call call;  // computes that
-    bool ready = false;        // what comes before the pass was enqueued
+    bool ready = false;  // what comes before the pass was enqueued on every device
     Status status;
-    // Of this buffer's step: where it begins, where its drafts are there, where it ends.
-    ComputeDevice::Fence begin = 0, drafted = 0, end = 0;
   };
-
-  StepBackend(std::shared_ptr<const LoadedModel> model, const EnginePlan& plan, std::unique_ptr<ComputeDevice> device);
+  // The step that has sampled a batch slot's newest token, by when it was submitted.
+  struct Sampled {
+    int64_t step = 0;
+    int buffer = -1;
+  };
+  StepBackend(std::shared_ptr<const LoadedModel> model, const EnginePlan& plan,
+              std::vector<std::unique_ptr<ComputeDevice>> devices);
   Status allocate();
-  Status allocate_fixed();
-  int64_t fixed_bytes() const;
+  Status link_stages();
   Status allocate_caches();
-  Result<PoolCounts> counts_within(const DeviceRoom& room, const CachePools& pools) const;
-  CacheViews views_of_one(std::byte* base) const;
-  Result<int64_t> measure();
-  std::vector<StepShape> rehearsed() const;
-  void compute(const OpContext& ctx, const StepShape& shape, StepPart part);
-  void enqueue_pass(Buffer& b);
+  bool several() const { return stages_.size() > 1; }
+  StepStage& first() const { return *stages_.front(); }
+  StepStage& last() const { return *stages_.back(); }
+  void check(const Buffer& b) const;
+  void bring(StepStage& stage, Buffer& b);
+  void begin_last(Buffer& b);
+  void send_tokens(const Buffer& b);
+  void take_tokens(const Buffer& b);
+  void note_sampled(const Buffer& b);
+  void enqueue(size_t stage, Buffer& b, bool begun);
   void copy_drafts(const Buffer& b);
-  void copy_results(const Buffer& b);
-  void move(Buffer& b);
-  void enqueue_encoder(Buffer& b);
-  void encode(const OpContext& ctx, const VisionSlice& blocks, const VisionArrays& arrays, int64_t first_row);
-  Result<int64_t> encoder_scratch();
+  void finish(Buffer& b);
   void note_status(Buffer& b);
   Error failed(const Buffer& b, Error error);
-  std::byte* unit(int pool, int32_t number) const;
-  size_t unit_bytes(int pool) const;
+  template <class Byte, class F>
+  Status each_piece(int pool, std::span<const int32_t> units, std::span<Byte> all, F&& f) const;
 
   std::shared_ptr<const LoadedModel> model_;
   EnginePlan plan_;
-  std::unique_ptr<ComputeDevice> device_;
   StepLayout layout_;
   ResultLayout result_layout_;
-  DeviceMemory step_, results_, sampled_, history_, kept_, suppressed_, scratch_, caches_, encoder_;
-  EncoderMemory encoder_memory_;  // where what lies in encoder_
-  DeviceMemory host_;             // what was moved to the host
-  HostPages host_pages_;
+  std::vector<std::unique_ptr<StepStage>> stages_;
+  std::vector<DeviceLink> rows_;      // from each stage to the next one
+  std::optional<DeviceLink> tokens_;  // from the last stage to the first
+  CachePools pools_;
   PoolCounts counts_;
-  CacheViews views_;
-  TokenHistory token_history_;
-  int32_t suppressed_count_ = 0;
-  int64_t largest_scratch_ = 0;
+  HostPages host_pages_;
   bool lost_ = false;
   Buffer buffers_[kMostDepth];
-  const Buffer* last_ = nullptr;  // submitted before: perhaps still under way
-  StepUse use_;                   // of the last one
+  std::vector<int> order_;        // buffers of the steps under way, the oldest first
+  std::vector<Sampled> sampled_;  // of each batch slot
+  int64_t submitted_ = 0;
 };
 
 }  // namespace quire

@@ -1,248 +1,161 @@
-// What a backend allocates, and how much that is.
+// What a backend allocates beside what its stages have, and their caches as one.
 #include <algorithm>
-#include <chrono>
 
-#include "core/log.h"
-#include "engine/graph_sizes.h"
-#include "engine/memory_plan.h"
-#include "engine/pool_units.h"
 #include "engine/step_backend.h"
-#include "ops/sampling/history.h"
 
 namespace quire {
-namespace {
 
 using Where = ComputeDevice::Where;
 
-double gib(int64_t bytes) {
-  return static_cast<double>(bytes) / (1 << 30);
-}
-
-// The rows of a step's segments, as largest_steps() means them: positions at the end of the context, and generated
-// tokens with as many drafts as there are rows for.
-std::vector<Segment> segments_of(const StepShape& shape, int32_t context) {
-  std::vector<Segment> segments(static_cast<size_t>(shape.segments));
-  int32_t row = 0, drafts = shape.logit_rows - shape.segments;
-  for (Segment& s : segments) {
-    const bool decodes = shape.decodes > 0;
-    const int32_t tentative = decodes ? std::max(0, std::min({shape.most_rows - 1, drafts, context - 1})) : 0;
-    const int32_t count = decodes ? 1 + tentative : std::min(shape.rows - row, context);
-    const int32_t position = decodes ? context - count : (context - count) / kChunkTokens * kChunkTokens;
-    s = {.row = row, .count = count, .position = position, .state_slot = 0, .anchor = position, .tentative = tentative};
-    row += count;
-    drafts -= tentative;
-  }
-  return segments;
-}
-
-}  // namespace
-
 Result<std::unique_ptr<StepBackend>> StepBackend::create(const std::shared_ptr<const LoadedModel>& model,
                                                          const EnginePlan& plan,
-                                                         std::unique_ptr<ComputeDevice> device) {
-  std::unique_ptr<StepBackend> b(new StepBackend(model, plan, std::move(device)));
+                                                         std::vector<std::unique_ptr<ComputeDevice>> devices) {
+  std::unique_ptr<StepBackend> b(new StepBackend(model, plan, std::move(devices)));
   QUIRE_CHECKED(b->allocate());
   return b;
 }
 
+Result<std::unique_ptr<StepBackend>> StepBackend::create(const std::shared_ptr<const LoadedModel>& model,
+                                                         const EnginePlan& plan,
+                                                         std::unique_ptr<ComputeDevice> device) {
+  std::vector<std::unique_ptr<ComputeDevice>> devices;
+  devices.push_back(std::move(device));
+  return create(model, plan, std::move(devices));
+}
+
 Result<int64_t> StepBackend::step_bytes(const std::shared_ptr<const LoadedModel>& model, const EnginePlan& plan,
                                         std::unique_ptr<ComputeDevice> device) {
-  StepBackend b(model, plan, std::move(device));
-  QUIRE_CHECKED(b.device_->place(0));
-  QUIRE_TRY(const int64_t scratch, b.measure());
-  return scratch + b.fixed_bytes() + b.device_->overhead_bytes(b.layout_.capacity());
-}
-
-Status StepBackend::allocate() {
-  using Clock = std::chrono::steady_clock;
-  Clock::time_point last = Clock::now();
-  const auto seconds = [&last] {
-    const Clock::time_point now = Clock::now();
-    return std::chrono::duration<double>(now - std::exchange(last, now)).count();
-  };
-  const CacheShape shape = plan_.cache_shape(model_->model->config());
-  const std::optional<CachePools> pools = shape.pools();
-  if (!pools) return capacity_error("the caches of this model are larger than any memory");
-  counts_ = plan_.wanted_units(*pools);
-  QUIRE_CHECKED(device_->place(CacheViews::bytes(shape, counts_).value_or(0)));
-  // The host's are addresses, which take nothing, and which dry passes look at.
-  if (device_->is_host()) QUIRE_CHECKED(allocate_caches());
-  QUIRE_CHECKED(allocate_fixed());
-  const double fixed = seconds();
-  if (!device_->is_host()) {
-    QUIRE_CHECKED(device_->rehearse(rehearsed()));
-    QUIRE_TRY(const DeviceRoom room, device_->room(layout_.capacity()));
-    QUIRE_TRY(counts_, counts_within(room, *pools));
-    QUIRE_CHECKED(allocate_caches());
-  }
-  const double caches = seconds();
-  const std::string prepared = device_->start(layout_.capacity());
-  if (!device_->is_host())
-    log_info(fmt::format("{}: arrays and scratch {:.2f} s ({:.2f} GiB), caches {:.2f} s ({:.2f} GiB), {} {:.2f} s",
-                         device_->machine().device == Device::kCuda ? "cuda" : "device", fixed, gib(scratch_.bytes()),
-                         caches, gib(caches_.bytes()), prepared, seconds()));
-  return {};
-}
-
-int64_t StepBackend::fixed_bytes() const {
-  const StepCapacity& c = layout_.capacity();
-  const int64_t vocab = model_->model->config().vocab, seen = std::min(vocab, plan_.context);
-  return layout_.bytes() + result_layout_.bytes() + c.sampled() * int64_t{4} + int64_t{c.kept()} * c.width * 4 +
-         token_history_bytes(c.batch_slots, vocab, seen) + encoder_memory_.bytes();
-}
-
-// Everything but the caches.
-Status StepBackend::allocate_fixed() {
-  const StepCapacity& c = layout_.capacity();
-  const int64_t vocab = model_->model->config().vocab, seen = std::min(vocab, plan_.context);
-  for (Buffer& b : buffers_) {
-    QUIRE_TRY(b.staging, device_->allocate(Where::kHost, layout_.bytes(), "the arrays of a step"));
-    QUIRE_TRY(b.results, device_->allocate(Where::kHost, result_layout_.bytes(), "the results of a step"));
-    b.moves.reserve(static_cast<size_t>(2 * c.swaps));
-  }
-  const auto own = [&](int64_t bytes, std::string_view what) { return device_->allocate(Where::kOwn, bytes, what); };
-  QUIRE_TRY(step_, own(layout_.bytes(), "the arrays of a step"));
-  QUIRE_TRY(results_, own(result_layout_.bytes(), "the results of a step"));
-  QUIRE_TRY(sampled_, own(c.sampled() * int64_t{4}, "sampled tokens"));
-  QUIRE_TRY(kept_, own(int64_t{c.kept()} * c.width * 4, "hidden states for drafts"));
-  QUIRE_TRY(history_, own(token_history_bytes(c.batch_slots, vocab, seen), "the history of penalties"));
-  token_history_ = lay_out_token_history(history_.data(), c.batch_slots, vocab, seen);
-  std::span<const TokenId> suppressed;
-  if (model_->tokenizer) suppressed = model_->tokenizer->suppress_tokens();
-  suppressed_count_ = static_cast<int32_t>(suppressed.size());
-  QUIRE_TRY(suppressed_, own(static_cast<int64_t>(suppressed.size_bytes()), "suppressed tokens"));
-  if (suppressed_count_ > 0) {
-    std::byte* const to = suppressed_.data();
-    QUIRE_CHECKED(device_->write({&to, 1}, std::as_bytes(suppressed)));
-  }
-  if (encoder_memory_.bytes() > 0) {
-    QUIRE_TRY(encoder_, own(encoder_memory_.bytes(), "pictures"));
-  }
-  QUIRE_TRY(largest_scratch_, measure());
-  QUIRE_CHECKED(device_->check_scratch(c, largest_scratch_));
-  QUIRE_TRY(scratch_, device_->allocate(Where::kScratch, largest_scratch_, "activations and scratch"));
-  device_->set_scratch(scratch_.span());
-  // For steps that are gone through before there are caches: addresses that nothing is read from.
-  if (caches_.data() == nullptr) views_ = views_of_one(scratch_.data());
-  return {};
-}
-
-// Of caches with one unit in each pool.
-CacheViews StepBackend::views_of_one(std::byte* base) const {
-  const CacheShape shape = plan_.cache_shape(model_->model->config());
-  return CacheViews(shape, base, shape.counts(1, 1));
-}
-
-// Units of the caches from what all else leaves of the device.
-Result<PoolCounts> StepBackend::counts_within(const DeviceRoom& room, const CachePools& pools) const {
-  const ModelConfig& model = model_->model->config();
-  UnitsWithin units = units_within(plan_, pools, room.bytes);
-  if (units.fits) return std::move(units.counts);
-  return capacity_error(
-      "{} do not fit the GPU: of {:.1f} GiB, {:.0f}% may be used, {:.1f} GiB are in use with weights ({:.1f} GiB) and "
-      "scratch memory for steps of {} tokens and {} sequences ({:.1f} GiB), and {} tokens of keys and values need "
-      "{:.2f} GiB beside {} recurrent states of {:.3f} GiB; use a shorter --context, fewer sequences, smaller steps, "
-      "or "
-      "a higher --gpu-memory-utilization",
-      model.name.empty() ? "the model and its caches" : model.name, gib(room.memory.total),
-      plan_.gpu_memory_utilization * 100, gib(room.memory.used), gib(room.memory.weights), plan_.max_batch_tokens,
-      plan_.max_sequences, gib(scratch_.bytes()), units.least_tokens, gib(units.least_bytes),
-      state_count(pools, units.counts), gib(state_bytes(pools)));
-}
-
-Status StepBackend::allocate_caches() {
-  const CacheShape shape = plan_.cache_shape(model_->model->config());
-  const std::optional<int64_t> bytes = CacheViews::bytes(shape, counts_);
-  if (!bytes) return capacity_error("the caches of this model are larger than any memory");
-  QUIRE_TRY(caches_, device_->allocate(Where::kOwn, *bytes, "KV blocks and recurrent states"));
-  views_ = CacheViews(shape, caches_.data(), counts_);
-  const int64_t page = pools()[kKvPool].bytes;
-  host_pages_ = host_pages_of(plan_, page);
-  QUIRE_TRY(host_, device_->allocate(Where::kHost, host_pages_.all() * page,
-                                     "what leaves the caches (--swap-space, --kv-offloading-size)"));
-  use_.reserve(counts_[kKvPool], state_count(pools(), counts_));
-  return {};
-}
-
-// Scratch memory of the largest steps. On a device that is the host's, operators look at segments and at what is
-// sampled.
-Result<int64_t> StepBackend::measure() {
-  if (caches_.data() == nullptr) views_ = views_of_one(nullptr);
-  int64_t needed = 0;
-  for (const StepShape& shape : largest_steps(layout_.capacity(), plan_.most_drafts())) {
-    QUIRE_TRY(const int64_t bytes, scratch_of(shape, segments_of(shape, static_cast<int32_t>(plan_.context))));
-    needed = std::max(needed, bytes);
-  }
-  if (!plan_.encoder.any()) return needed;
-  QUIRE_TRY(const int64_t bytes, encoder_scratch());
-  return std::max(needed, bytes);
-}
-
-// Of pictures of any shape, however many fill a pass: as if one had all patches, in one row, and there were others
-// beside. Fewer patches may take kernels that need more for each.
-Result<int64_t> StepBackend::encoder_scratch() {
-  const VisionConfig& c = model_->vision->tower->config();
-  const int64_t of_token = c.merge * c.merge;
-  int64_t needed = 0;
-  for (int64_t tokens = 1, most = plan_.encoder.patches / of_token;; tokens = std::min(4 * tokens, most)) {
-    const ImageGrid grid = c.fixed_size() ? ImageGrid{1, c.side(), c.side()} : ImageGrid{1, c.merge, c.merge * tokens};
-    QUIRE_TRY(const VisionBatch batch, VisionBatch::make(c, {&grid, 1}));
-    VisionArrays arrays = batch.arrays();
-    arrays.spans.count = static_cast<int32_t>(EncoderBatch::kMostPictures);
-    QUIRE_TRY(const int64_t bytes, device_->measure([&](const OpContext& ctx) {
-      encode(ctx, {0, c.blocks}, arrays, 0);
-    }));
-    needed = std::max(needed, bytes);
-    if (tokens >= most || c.fixed_size()) return needed;
-  }
-}
-
-Result<int64_t> StepBackend::scratch_of(const StepShape& shape, std::span<const Segment> segments) {
-  if (!device_->is_host()) return device_->measure(shape);
-  const StepArrays a = layout_.arrays(step_.data());
-  const StepCapacity& c = layout_.capacity();
-  std::ranges::copy(segments, a.segments);
-  const SampleRow row{.temperature = 1.0f,
-                      .top_p = 0.5f,
-                      .typical_p = 0.5f,
-                      .repetition_penalty = 2.0f,
-                      .top_k = 10,
-                      .logprobs = 1,
-                      .history = 0};
-  std::fill_n(a.sample_rows, shape.logit_rows, row);
-  std::fill_n(a.score_rows, shape.scored_rows, SampleRow{.logprobs = 1, .target = 0});
-  SampleRow draft = row;  // has no history and reports nothing
-  draft.history = draft.logprobs = -1;
-  for (int32_t j = 0; j < shape.draft_passes; ++j) {
-    Segment* const pass = a.draft_segments + int64_t{j} * c.segments;
-    std::ranges::copy(segments, pass);
-    for (int32_t i = 0; i < shape.decodes; ++i) pass[i].row = i, pass[i].count = 1, pass[i].tentative = 0;
-    std::fill_n(a.draft_samples + int64_t{j} * c.segments, shape.decodes, draft);
-  }
-  Result<int64_t> bytes = device_->measure(shape);
-  std::fill_n(step_.data(), layout_.used_bytes(shape), std::byte{});
+  const StepLayout layout(plan.step_capacity(model->model->config()));
+  StepStage stage(model, plan, layout, std::move(device));
+  Result<int64_t> bytes = stage.step_bytes();
+  stage.device().stop();
   return bytes;
 }
 
-// A step of prompts, one of generated tokens, one of both, and one with drafts.
-std::vector<StepShape> StepBackend::rehearsed() const {
+Status StepBackend::allocate() {
+  for (int i = 0; i < plan_.step_buffers(); ++i) {
+    Buffer& b = buffers_[i];
+    QUIRE_TRY(b.staging, first().device().allocate(Where::kHost, layout_.bytes(), "the arrays of a step"));
+    QUIRE_TRY(b.results, last().device().allocate(Where::kHost, result_layout_.bytes(), "the results of a step"));
+  }
+  for (const auto& stage : stages_) QUIRE_CHECKED(stage->prepare());
+  QUIRE_CHECKED(link_stages());
+  QUIRE_CHECKED(allocate_caches());
+  for (const auto& stage : stages_) stage->start();
+  return {};
+}
+
+Status StepBackend::link_stages() {
+  if (!several()) return {};
   const StepCapacity& c = layout_.capacity();
-  const GraphSize largest = graph_sizes(c).front();
-  StepShape prompt{.rows = c.rows, .segments = 1, .logit_rows = 1, .table_width = c.table_width};
-  prompt.hidden_rows = c.hidden_rows > 0 ? 1 : 0;
-  std::vector<StepShape> steps = {shape_of(largest, c), shape_of({1, largest.width}, c), prompt};
-  if (c.segments > 1) {
-    StepShape both = prompt;
-    both.segments = both.logit_rows = 2;
-    both.decode_rows = both.decodes = both.decode_logit_rows = 1;
-    both.decode_keys = most_keys(c, largest.width * int64_t{kBlockTokens}, 1);
-    steps.push_back(both);
+  const int slots = plan_.step_buffers();
+  for (size_t i = 0; i + 1 < stages_.size(); ++i) {
+    QUIRE_TRY(DeviceLink link, DeviceLink::create(stages_[i]->device(), stages_[i + 1]->device(), slots,
+                                                  stages_[i]->stream_bytes(c.rows), "rows between devices"));
+    rows_.push_back(std::move(link));
   }
-  if (c.logit_rows > c.segments) {
-    const int32_t drafts = plan_.most_drafts();
-    steps.push_back(shape_of({1, largest.width, 1 + drafts, c.drafts > 0 ? drafts : 0}, c));
+  QUIRE_TRY(DeviceLink link,
+            DeviceLink::create(last().device(), first().device(), slots, c.sampled() * int64_t{4}, "sampled tokens"));
+  tokens_.emplace(std::move(link));
+  return {};
+}
+
+// As many units of each pool as every stage that keeps something in it has room for.
+Status StepBackend::allocate_caches() {
+  const ModelConfig& model = model_->model->config();
+  const std::optional<CachePools> pools = plan_.cache_shape(model).pools();
+  if (!pools) return capacity_error("the caches of this model are larger than any memory");
+  pools_ = *pools;
+  counts_ = plan_.wanted_units(pools_);
+  int64_t page_bytes = 0;
+  for (const auto& stage : stages_) {
+    QUIRE_TRY(const PoolCounts counts, stage->room());
+    const CachePools& own = stage->pools();
+    for (size_t i = 0; i < own.size(); ++i)
+      if (own[i].bytes > 0) counts_[i] = std::min(counts_[i], counts[i]);
+    page_bytes += stage->page_bytes();
   }
-  return steps;
+  host_pages_ = host_pages_of(plan_, page_bytes);
+  for (const auto& stage : stages_) QUIRE_CHECKED(stage->allocate_caches(counts_, host_pages_.all()));
+  return {};
+}
+
+// f(stage, unit, part of `all`) for all that stages have of these units, or of what lies in these pages. A unit's bytes
+// are those of its layers in their order, so each stage has a piece of it; and of a state each stage's piece is cut
+// into pages by itself.
+template <class Byte, class F>
+Status StepBackend::each_piece(int pool, std::span<const int32_t> units, std::span<Byte> all, F&& f) const {
+  const int of = is_on_host(pool) ? on_host(pool) : pool;
+  const auto whole = static_cast<size_t>(pools_[static_cast<size_t>(of)].bytes);
+  const bool in_pages = is_on_host(pool) && of == state_pool(pools_);
+  size_t offset = 0;
+  for (const auto& stage : stages_) {
+    const CachePools& own = stage->pools();
+    const auto bytes =
+                   static_cast<size_t>(static_cast<size_t>(of) < own.size() ? own[static_cast<size_t>(of)].bytes : 0),
+               page = static_cast<size_t>(stage->page_bytes());
+    for (size_t i = 0; i < units.size() && bytes > 0; ++i) {
+      if (units[i] < 0) continue;
+      const size_t begin = in_pages ? std::min(i * page, bytes) : 0, at = offset + (in_pages ? begin : i * whole),
+                   end = in_pages ? offset + bytes : at + bytes;
+      const size_t count = std::min(in_pages ? page : bytes, std::min(end, all.size()) - std::min(at, all.size()));
+      if (count > 0) QUIRE_CHECKED(f(*stage, units[i], all.subspan(at, count)));
+    }
+    offset += bytes;
+  }
+  return {};
+}
+
+Status StepBackend::read(int pool, std::span<const int32_t> units, std::span<std::byte> to) {
+  return each_piece(pool, units, to, [&](StepStage& stage, int32_t unit, std::span<std::byte> part) {
+    return stage.read(pool, unit, part);
+  });
+}
+
+Status StepBackend::write(int pool, std::span<const int32_t> units, std::span<const std::byte> from) {
+  return each_piece(pool, units, from, [&](StepStage& stage, int32_t unit, std::span<const std::byte> part) {
+    return stage.write(pool, unit, part);
+  });
+}
+
+BackendMemory StepBackend::memory() const {
+  BackendMemory sum;
+  for (const auto& stage : stages_) {
+    const BackendMemory m = stage->memory();
+    // Copies of weights on a CPU are one for all of its devices.
+    sum.repacked = first().device().is_host() ? m.repacked : sum.repacked + m.repacked;
+    sum.kv_and_state += m.kv_and_state;
+    sum.workspace += m.workspace;
+  }
+  return sum;
+}
+
+// Of devices that differ, which layers each has.
+std::string StepBackend::numerics() const {
+  const auto of = [&](const StepStage& stage) { return numerics_of(stage.device().machine(), plan_.kernels); };
+  std::string text = of(first());
+  if (std::ranges::all_of(stages_, [&](const auto& s) { return of(*s) == text; })) return text;
+  text.clear();
+  for (int i = 0; i < plan_.stage_count(); ++i) {
+    const LayerRange& layers = plan_.stages[static_cast<size_t>(i)].layers;
+    text +=
+        fmt::format("{}{} [{}, {})", i == 0 ? "" : " ", of(*stages_[static_cast<size_t>(i)]), layers.first, layers.end);
+  }
+  return text;
+}
+
+std::vector<ForcedCount> StepBackend::forced() const {
+  std::vector<ForcedCount> all;
+  for (const auto& stage : stages_) {
+    for (const ForcedCount& c : stage->device().forced()) {
+      const auto same = std::ranges::find_if(all, [&](const ForcedCount& o) { return o.op == c.op; });
+      if (same == all.end())
+        all.push_back(c);
+      else
+        same->ran += c.ran, same->replaced += c.replaced;
+    }
+  }
+  return all;
 }
 
 }  // namespace quire

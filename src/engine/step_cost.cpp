@@ -14,7 +14,7 @@ int64_t StepCost::steps(const EnginePlan& o) const {
 }
 
 Result<StepCost> step_cost(const EnginePlan& o, const ModelConfig& c) {
-  CacheShape shape = o.cache_shape(c);
+  CacheShape shape = o.own_cache_shape(c);
   const std::optional<CachePools> pools = shape.pools();
   if (!pools) return file_error("keys and values, or recurrent states, of more bytes than can be counted");
   const bool gpu = o.device == Device::kCuda;
@@ -37,7 +37,7 @@ Result<StepCost> step_cost(const EnginePlan& o, const ModelConfig& c) {
   // All rows of steps in flight, and the window that each sequence may come to hold.
   for (const CachePoolSpec& pool : cost.pools) {
     if (!pool.is_window()) continue;
-    cost.row += o.depth * pool.bytes / kBlockTokens;
+    cost.row += o.steps_in_flight() * pool.bytes / kBlockTokens;
     cost.sequence += o.window_needs(pool).sequence * pool.bytes;
   }
   cost.table = kBlockTokens;

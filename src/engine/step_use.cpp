@@ -25,8 +25,8 @@ void StepUse::note_pairs(const Tensor& pairs, int32_t count, std::vector<Use>& u
 }
 
 void StepUse::note(const StepBatch& step, int32_t blocks, int32_t slots) {
-  blocks_.assign(static_cast<size_t>(blocks), kNone);
-  slots_.assign(static_cast<size_t>(slots), kNone);
+  blocks_.resize(static_cast<size_t>(blocks), kNone);
+  slots_.resize(static_cast<size_t>(slots), kNone);
   for (const Segment& s : step.segments) {
     if (s.count == 0) continue;
     if (slots > 0 && s.state_slot >= 0) slots_[static_cast<size_t>(s.state_slot)] = kWritten;
@@ -37,7 +37,7 @@ void StepUse::note(const StepBatch& step, int32_t blocks, int32_t slots) {
       block = std::max(block, j < s.position / kBlockTokens ? kRead : kWritten);
     }
   }
-  note_pairs(step.slot_copies(), step.shape.slot_copies, slots_);
+  if (slots > 0) note_pairs(step.slot_copies(), step.shape.slot_copies, slots_);
 }
 
 }  // namespace quire

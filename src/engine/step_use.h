@@ -1,4 +1,4 @@
-// What a step that may still be under way does to the caches: so that moves to and from the host need not wait for it.
+// What steps that may still be under way do to the caches: so that moves to and from the host need not wait for them.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@ namespace quire {
 
 class StepUse {
  public:
-  // Of a step of a cache of so many blocks and slots, as the host laid it out. Its own moves to and from the host are
+  // Adds a step of a cache of so many blocks and slots, as the host laid it out. Its own moves to and from the host are
   // not counted.
   void note(const StepBatch& step, int32_t blocks, int32_t slots);
   // So that note() allocates nothing.
@@ -19,7 +19,7 @@ class StepUse {
   // Nothing is under way.
   void clear();
 
-  // Whether the move must wait for the step: one to the host for a step that writes what it reads, one from the host
+  // Whether the move must wait for a step: one to the host for a step that writes what it reads, one from the host
   // for a step that reads or writes what it writes.
   bool delays_out(const HostMove& m) const { return use(m) >= kWritten; }
   bool delays_in(const HostMove& m) const { return use(m) >= kRead; }

@@ -16,7 +16,7 @@ StepWriter::StepWriter(Backend& backend, const EnginePlan& plan, const ModelConf
                             .max_bias = plan.max_logit_bias,
                             .masks = c.masks};
   const auto biases = static_cast<size_t>(c.biases), segments = static_cast<size_t>(c.segments);
-  for (int i = 0; i < kMostDepth; ++i) {
+  for (int i = 0; i < plan.step_buffers(); ++i) {
     const StepArrays a = backend.layout().arrays(backend.staging(i));
     lists_.push_back({.samples = {limits, SampleRowList::Memory{{a.sample_rows, static_cast<size_t>(c.logit_rows)},
                                                                 {a.bias_ids, biases},

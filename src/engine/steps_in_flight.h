@@ -35,12 +35,12 @@ struct StepInFlight {
   enum class Masks { kNone, kWait, kWritten } masks = Masks::kNone;
 };
 
-// A ring of `depth` steps: the oldest one is retired first. What it was stays readable until as many steps as the ring
-// holds were begun after it. Allocates when it is made and not again.
+// A ring of `depth` steps in as many of the backend's buffers or more: the oldest one is retired first. What it was
+// stays readable until as many steps as there are buffers were begun after it. Allocates when it is made and not again.
 class StepsInFlight {
  public:
-  StepsInFlight(int depth, int32_t segments) : depth_(depth) {
-    for (int i = 0; i < kMostDepth; ++i) steps_[i].buffer = i, steps_[i].rows.reserve(static_cast<size_t>(segments));
+  StepsInFlight(int depth, int buffers, int32_t segments) : depth_(depth), buffers_(buffers) {
+    for (int i = 0; i < buffers; ++i) steps_[i].buffer = i, steps_[i].rows.reserve(static_cast<size_t>(segments));
   }
   bool empty() const { return count_ == 0; }
   bool full() const { return count_ == depth_; }
@@ -48,25 +48,25 @@ class StepsInFlight {
   // The newest step, to be filled in. The ring is not full.
   StepInFlight& begin() {
     QUIRE_CHECK(!full(), "{} steps are in flight already", count_);
-    StepInFlight& step = steps_[(oldest_ + count_++) % kMostDepth];
+    StepInFlight& step = steps_[(oldest_ + count_++) % buffers_];
     step.rows.clear();
     step.speculates = false;
     step.masks = StepInFlight::Masks::kNone;
     return step;
   }
   // The newest step, while one is in flight.
-  StepInFlight& newest() { return steps_[(oldest_ + count_ - 1) % kMostDepth]; }
+  StepInFlight& newest() { return steps_[(oldest_ + count_ - 1) % buffers_]; }
   // The oldest step, which is in flight no more. The ring is not empty.
   StepInFlight& retire() {
     QUIRE_CHECK(!empty(), "no step is in flight");
     --count_;
     StepInFlight& step = steps_[oldest_];
-    oldest_ = (oldest_ + 1) % kMostDepth;
+    oldest_ = (oldest_ + 1) % buffers_;
     return step;
   }
 
  private:
-  int depth_, oldest_ = 0, count_ = 0;
+  int depth_, buffers_, oldest_ = 0, count_ = 0;
   StepInFlight steps_[kMostDepth];
 };
 

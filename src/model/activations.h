@@ -2,6 +2,7 @@
 #pragma once
 
 #include "model/config.h"
+#include "model/step.h"
 #include "parts/attention/attention.h"
 #include "parts/delta_net/delta_net.h"
 #include "parts/experts/beside_dense.h"
@@ -20,6 +21,7 @@ struct Activations {
   ParallelActivations parallel;
   PerLayerActivations per_layer;
 };
-Activations lay_out(const ModelConfig& c, ActivationMemory& mem);
+// `stream`: where parts of a model leave it to each other.
+Activations lay_out(const ModelConfig& c, ActivationMemory& mem, const StreamRows& stream = {});
 
 }  // namespace quire

@@ -58,13 +58,13 @@ void Decoder::forward(const OpContext& ctx, const StepBatch& step, const CacheVi
             cache,
             options};
   ActivationMemory memory(scope, activation_type(ctx.machine.device), step.rows());
-  const Activations s = lay_out(*config_, memory);
-  input(pass, s);
+  const Activations s = lay_out(*config_, memory, step.stream);
+  if (begins()) input(pass, s);
   CachesSoFar caches{.kv = w_.first_kv_layer};
   const PartOutput to = config_->norms_after ? PartOutput{s.part, false} : PartOutput{s.x, true};
-  for (pass.layer = 0; pass.layer < std::ssize(w_.layers); ++pass.layer) {
+  for (pass.layer = range_.first; pass.layer < range_.end; ++pass.layer) {
     const LayerWeights& l = w_.layers[static_cast<size_t>(pass.layer)];
-    pass.caches_only = options.caches_only && pass.layer + 1 == std::ssize(w_.layers);
+    pass.caches_only = options.caches_only && pass.layer + 1 == range_.end;
     add_rms_norm(ctx, {.x = s.x, .add = {}, .weight = l.mixer_norm, .eps = pass.eps, .h = s.h});
     pass.show("attn_norm", s.h);
     mix(pass, l, caches, to, s);
@@ -88,7 +88,7 @@ void Decoder::forward(const OpContext& ctx, const StepBatch& step, const CacheVi
     pass.show("layer_out", s.x);
   }
   pass.layer = -1;
-  head(pass, s.x, out);
+  if (ends()) head(pass, s.x, out);
 }
 
 // What a part left in s.part, normalised and added to the residual stream, which is multiplied by `scale` then. `h`, if

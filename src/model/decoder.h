@@ -12,6 +12,7 @@
 
 #include "cache/storage.h"
 #include "model/config.h"
+#include "model/layer_range.h"
 #include "model/step.h"
 #include "model/weights.h"
 #include "ops/gemm/token_rounding.h"
@@ -81,13 +82,21 @@ class Decoder {
   // DecoderWeights::head_tokens; null where there are none.
   const int32_t* head_tokens() const { return w_.head_tokens.empty() ? nullptr : w_.head_tokens.as<int32_t>(); }
   // Layers of attention that the caches have at least.
-  int32_t kv_layers() const { return w_.first_kv_layer + config_->kv_layers(); }
+  int32_t kv_layers() const;
+  // The part with these layers, whose caches are those of these layers alone. What comes before all layers belongs to
+  // the first part, and what comes behind them to the last; with `drafts` the last part has the embedding as well,
+  // which a block for multi-token prediction behind it reads.
+  Decoder part(LayerRange layers, bool drafts = false) const;
+  const LayerRange& layers() const { return range_; }
+  bool begins() const { return range_.first == 0; }                        // takes tokens, not StepBatch::stream
+  bool ends() const { return range_.end == std::ssize(config_->mixers); }  // has outputs
   // Shows everything that forward reads, in the order of use.
   void visit(WeightVisitor& v) const;
   // This decoder with its weights where `v` put them.
   Decoder placed(WeightPlacer& v) const;
 
-  // Runs a step's segments through all layers, updates the caches, and writes the outputs.
+  // Runs a step's segments through all layers, updates the caches, and writes the outputs. A part that does not end
+  // leaves the residual stream in StepBatch::stream.
   void forward(const OpContext& ctx, const StepBatch& step, const CacheViews& cache, const ForwardOptions& options,
                const ForwardOutputs& out) const;
 
@@ -108,6 +117,7 @@ class Decoder {
 
   std::shared_ptr<const ModelConfig> config_;
   DecoderWeights w_;
+  LayerRange range_;  // of w_.layers; others are empty
 
   friend Decoder mtp_decoder(const Decoder& main, const MtpWeights& block, int64_t head_rows);
 };

@@ -8,7 +8,7 @@
 namespace quire {
 
 Decoder::Decoder(std::shared_ptr<const ModelConfig> config, DecoderWeights weights)
-    : config_(std::move(config)), w_(std::move(weights)) {
+    : config_(std::move(config)), w_(std::move(weights)), range_{0, static_cast<int32_t>(w_.layers.size())} {
   QUIRE_CHECK(w_.layers.size() == config_->mixers.size(), "{} layers, but {} mixers", w_.layers.size(),
               config_->mixers.size());
 }
@@ -16,13 +16,16 @@ Decoder::Decoder(std::shared_ptr<const ModelConfig> config, DecoderWeights weigh
 namespace {
 
 template <class Weights, class Visitor>
-void visit_all(Weights& w, Visitor& v) {
-  v.table(w.embedding);
+void visit_all(Weights& w, LayerRange layers, Visitor& v) {
+  if (!w.embedding.empty()) v.table(w.embedding);
   w.per_layer.visit(w.per_layer, v);
   v.vector(w.rope.inv_freq);
   v.vector(w.rope.axes);
   v.vector(w.local_rope.inv_freq);
-  for (auto& layer : w.layers) layer.visit(layer, v);
+  for (int32_t i = layers.first; i < layers.end; ++i) {
+    auto& layer = w.layers[static_cast<size_t>(i)];
+    layer.visit(layer, v);
+  }
   v.vector(w.output_norm);
   v.matrix(w.head);
   v.vector(w.output_bias);
@@ -31,12 +34,33 @@ void visit_all(Weights& w, Visitor& v) {
 }  // namespace
 
 void Decoder::visit(WeightVisitor& v) const {
-  visit_all(w_, v);
+  visit_all(w_, range_, v);
 }
 
 Decoder Decoder::placed(WeightPlacer& v) const {
   Decoder copy = *this;
-  visit_all(copy.w_, v);
+  visit_all(copy.w_, range_, v);
+  return copy;
+}
+
+int32_t Decoder::kv_layers() const {
+  int32_t layers = w_.first_kv_layer;
+  for (int32_t i = range_.first; i < range_.end; ++i)
+    layers += config_->mixers[static_cast<size_t>(i)] != Mixer::kDelta && config_->own_kv(i);
+  return layers;
+}
+
+Decoder Decoder::part(LayerRange layers, bool drafts) const {
+  QUIRE_CHECK(layers.first >= range_.first && layers.end <= range_.end && layers.count() > 0,
+              "layers {} to {} of {} to {}", layers.first, layers.end, range_.first, range_.end);
+  Decoder copy = *this;
+  copy.range_ = layers;
+  DecoderWeights& w = copy.w_;
+  for (int32_t i = 0; i < std::ssize(w.layers); ++i)
+    if (!layers.contains(i)) w.layers[static_cast<size_t>(i)] = {};
+  if (!copy.begins()) w.per_layer = {};
+  if (!copy.begins() && !(copy.ends() && drafts)) w.embedding = {};
+  if (!copy.ends()) w.head = {}, w.output_norm = {}, w.output_bias = {}, w.head_tokens = {};
   return copy;
 }
 
@@ -49,7 +73,7 @@ void visit(MtpWeights& w, WeightPlacer& v) {
 
 Decoder mtp_decoder(const Decoder& main, const MtpWeights& block, int64_t head_rows) {
   auto config = std::make_shared<ModelConfig>(main.config());
-  const int32_t behind = main.config().kv_layers();
+  const int32_t behind = main.kv_layers();
   config->layers = 1;
   config->mixers = {Mixer::kAttention};
   DecoderWeights w = main.w_;

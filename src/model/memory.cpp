@@ -42,6 +42,26 @@ CacheShape cache_reads(const ModelConfig& c, CacheShape cache) {
   return cache;
 }
 
+CacheShape cache_part(const ModelConfig& c, CacheShape shape, LayerRange layers) {
+  int32_t before = 0, of_part = 0, deltas = 0;
+  for (int32_t i = 0; i < c.layers; ++i) {
+    const bool delta = c.mixers[static_cast<size_t>(i)] == Mixer::kDelta, inside = layers.contains(i);
+    deltas += delta && inside;
+    if (delta || !c.own_kv(i)) continue;
+    before += i < layers.first;
+    of_part += inside;
+  }
+  const int32_t end = layers.end == c.layers ? shape.attention_layers() : before + of_part;
+  int32_t at = 0;
+  for (AttentionCacheShape& run : shape.attention) {
+    const int32_t first = std::max(at, before), last = std::min(at + run.layers, end);
+    at += run.layers;
+    run.layers = std::max(0, last - first);
+  }
+  shape.delta.layers = deltas;
+  return shape;
+}
+
 int64_t pool_window(const ModelConfig& c, int64_t context) {
   return c.has_windows() && context > c.attention.window ? c.attention.window : 0;
 }

@@ -7,6 +7,7 @@
 #include "cache/shape.h"
 #include "gguf/reader.h"
 #include "model/config.h"
+#include "model/layer_range.h"
 
 namespace quire {
 
@@ -16,6 +17,10 @@ CacheShape cache_shape(const ModelConfig& c, DType activations, KvCacheType kv =
 
 // What a step reads of `cache`: a layer that attends to the keys and values of another counts as if it had its own.
 CacheShape cache_reads(const ModelConfig& c, CacheShape cache);
+
+// What of such caches these layers have: the same pools, whose units may have no bytes. The last layers have whatever
+// is behind them.
+CacheShape cache_part(const ModelConfig& c, CacheShape shape, LayerRange layers);
 
 // The window of the pool that layers with a window have their blocks in, where sequences are of so many positions at
 // most. 0: in that of all other layers, since sequences that lie within the window would never give anything back.

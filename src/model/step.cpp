@@ -204,6 +204,7 @@ StepBatch StepLayout::batch(std::byte* base, const StepShape& shape, int32_t* sa
           .arrays = a,
           .sampled = make_tensor(sampled, {capacity_.sampled()}),
           .hidden = {},
+          .stream = {},
           .pictures = {},
           .deepstack = {},
           .coordinates =

@@ -119,6 +119,13 @@ struct StepArrays {
   uint32_t* masks = nullptr;
 };
 
+// Rows of a step between two parts of a model that several devices have: the residual stream, and where layers have
+// embeddings of their own, these of all layers. Both float32.
+struct StreamRows {
+  Tensor x;          // [rows, D]; empty: the pass has it in its scratch memory
+  Tensor per_layer;  // [rows, L P]
+};
+
 // The arrays of a step in one memory, as a pass reads them.
 struct StepBatch {
   StepShape shape;
@@ -127,6 +134,7 @@ struct StepBatch {
   // of each are behind them (StepCapacity::draft_entry)
   Tensor sampled;
   Tensor hidden;  // [rows, D] f32: of a pass of the block for multi-token prediction, which takes it beside the tokens
+  StreamRows stream;   // of a part of a model, which goes on with it where it does not begin the model
   Tensor pictures;     // [any number, D] f32: what a vision tower put out, where rows of the step are of it
   Tensor deepstack;    // [levels, as many, D] f32: what the first layers add to those rows; empty: nothing
   Tensor coordinates;  // [rows, 3] i32; empty: rows stand at their positions

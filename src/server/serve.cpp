@@ -219,9 +219,13 @@ void wait_for_signal(const SignalNotes& signals, Logs& logs, const Done& done) {
   }
 }
 
+size_t engine_count(const ServeOptions& o) {
+  return std::max<size_t>(1, o.gpus.size() / static_cast<size_t>(o.engine.pipeline_parallel));
+}
+
 Status serve_until_signal(const ServeOptions& o, Registry& registry, LineWriter& messages) {
   raise_descriptor_limit();
-  for (size_t i = 0; i < std::max<size_t>(1, o.gpus.size()) && !o.prefix_cache_file.empty(); ++i)
+  for (size_t i = 0; i < engine_count(o) && !o.prefix_cache_file.empty(); ++i)
     QUIRE_CHECKED(check_prefix_file(prefix_file(o, i)));
   KeyRing keys;
   if (!o.key_file.empty()) {
@@ -318,9 +322,10 @@ Status serve_model(const ServeOptions& o, const std::shared_ptr<const LoadedMode
   options.max_waiting = INT32_MAX;  // the service says how many may wait
   options.top_priority = o.limits.max_priority;
   QUIRE_TRY(SamplingParams sampling, default_sampling(o, *loaded).context("--generation-config"));
-  const std::vector<int> gpus = o.gpus.empty() ? std::vector{options.gpu} : o.gpus;
+  std::vector<int> gpus = o.gpus;
+  for (int i = 0; o.gpus.empty() && i < options.pipeline_parallel; ++i) gpus.push_back(options.gpu_of_stage(i));
   const std::string name = o.names.empty() ? convert::file_name_of(o.model) : o.names.front();
-  QUIRE_TRY(const std::shared_ptr<KvEventPublisher> publisher, make_publisher(o, gpus.size(), name, registry));
+  QUIRE_TRY(const std::shared_ptr<KvEventPublisher> publisher, make_publisher(o, engine_count(o), name, registry));
   QUIRE_TRY(Engines engines, create_engines(loaded, options, gpus));
   const GrammarCacheOptions grammars = within_memory(o.grammars);
   tell_engines(o, engines, grammars);

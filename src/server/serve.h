@@ -48,7 +48,8 @@ struct ServeOptions {
   std::string notify_socket;     // of systemd
   bool exit_with_input = false;  // the end of standard input asks for the end, as SIGTERM does
   EngineOptions engine;
-  // An engine for each entry, all of which serve: the GPU that it has. Empty: one, on the GPU of `engine`.
+  // The GPUs of all engines that serve, EngineOptions::pipeline_parallel of them for each. Empty: one engine, on those
+  // of `engine`.
   std::vector<int> gpus;
   std::string why_no_gpu;  // where one would have been taken; empty: nobody asked, or there is one
   RequestLimits limits;

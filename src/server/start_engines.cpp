@@ -25,16 +25,26 @@ EngineOptions share_of(EngineOptions o, int engines) {
 Result<std::vector<std::unique_ptr<Engine>>> create_engines(const std::shared_ptr<const LoadedModel>& model,
                                                             const EngineOptions& options,
                                                             const std::vector<int>& gpus) {
-  const auto count = gpus.size();
-  std::vector<int> once = gpus;
+  const auto each = static_cast<size_t>(options.pipeline_parallel), count = gpus.size() / each;
+  std::vector<int> once;
+  for (size_t i = 0; i < count; ++i) {
+    // A split over one GPU is of no use but to try it, and does no harm.
+    std::vector<int> own(gpus.begin() + static_cast<std::ptrdiff_t>(i * each),
+                         gpus.begin() + static_cast<std::ptrdiff_t>((i + 1) * each));
+    std::ranges::sort(own);
+    own.erase(std::unique(own.begin(), own.end()), own.end());
+    once.insert(once.end(), own.begin(), own.end());
+  }
   std::ranges::sort(once);
   if (const auto twice = std::ranges::adjacent_find(once); options.device == Device::kCuda && twice != once.end())
-    return request_error("GPU {} is named twice: an engine has a GPU of its own", *twice);
+    return request_error("GPU {} is named twice: an engine has its GPUs for itself", *twice);
   std::vector<Result<std::unique_ptr<Engine>>> made;
   for (size_t i = 0; i < count; ++i) made.emplace_back(Error{});
   const auto make = [&](size_t i) {
     EngineOptions o = count == 1 ? options : share_of(options, static_cast<int>(count));
-    o.gpu = gpus[i];
+    o.gpu = gpus[i * each];
+    o.stage_gpus.assign(gpus.begin() + static_cast<std::ptrdiff_t>(i * each),
+                        gpus.begin() + static_cast<std::ptrdiff_t>((i + 1) * each));
     made[i] = Engine::create(model, std::move(o));
   };
   if (options.device == Device::kCuda && count > 1) {

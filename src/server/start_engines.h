@@ -8,9 +8,10 @@
 
 namespace quire::server {
 
-// As many engines as `gpus` has entries, with weights that are mapped once. On GPUs, one on each of them, made at the
-// same time; on a CPU, which pays no heed to the numbers, threads, swap space and the host's memory are divided among
-// them. Errors: those of Engine::create; a GPU that is named twice; engines whose texts would not be the same.
+// As many engines as `gpus` has entries, or for each EngineOptions::pipeline_parallel of these one, with weights that
+// are mapped once. On GPUs, one on each of them, made at the same time; on a CPU, which pays no heed to the numbers,
+// threads, swap space and the host's memory are divided among them. Errors: those of Engine::create; a GPU that is
+// named twice; engines whose texts would not be the same.
 Result<std::vector<std::unique_ptr<Engine>>> create_engines(const std::shared_ptr<const LoadedModel>& model,
                                                             const EngineOptions& options, const std::vector<int>& gpus);
 

@@ -54,7 +54,7 @@ class Plain : public CacheMemory {
 
  private:
   size_t bytes_of(int pool) const {
-    EXPECT_NE(pool, kHostPages) << "there are no pages of the host";
+    EXPECT_FALSE(is_on_host(pool)) << "there are no pages of the host";
     return static_cast<size_t>(pools_[static_cast<size_t>(pool)].bytes);
   }
   CachePools pools_;

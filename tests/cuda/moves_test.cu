@@ -61,8 +61,8 @@ class CudaMovesTest : public testing::Test {
   }
   void enqueue(const std::vector<HostMove>& outs, const std::vector<HostMove>& ins) {
     list_.clear();
-    add_moves(outs, true, views_, pages_->data(), before_, list_);
-    add_moves(ins, false, views_, pages_->data(), before_, list_);
+    add_moves(outs, true, views_, pages_->data(), block_bytes_, before_, list_);
+    add_moves(ins, false, views_, pages_->data(), block_bytes_, before_, list_);
     moves_.enqueue(context_, list_, end_);
     ASSERT_TRUE(context_.status.ok()) << context_.status.error().message;
   }

@@ -102,6 +102,7 @@ struct CacheSetting {
   int32_t pages = 0, host_states = 0;
   int32_t first_tokens = 0;  // so many prompts without a first token go first
   KvCacheType kv = KvCacheType::kAuto;
+  int stages = 1;
 };
 
 EngineOptions options_of(const ModelPtr& model, const CacheSetting& s, int64_t context) {
@@ -114,6 +115,7 @@ EngineOptions options_of(const ModelPtr& model, const CacheSetting& s, int64_t c
   o.prefix_cache = s.cache;
   o.state_checkpoints = s.states;
   o.kv_cache = s.kv;
+  o.pipeline_parallel = s.stages;
   const CacheShape shape = model->model->cache_shape(Device::kCpu, s.kv);
   const int64_t block = unit_bytes(shape, "kv"), state = unit_bytes(shape, "state");
   o.swap_bytes = s.host_blocks * block;
@@ -205,6 +207,9 @@ constexpr CacheSetting kSettings[] = {
     {true, 1, 4096, 0, 24, 64, 0, 0, 1},
     {true, 2, 1024, 40, 5, 64, 300, 20, 2},
     {false, 2, 2048, 0, 0, 128, 0, 0, 1},
+    // On two devices.
+    {true, 2, 512, 40, 5, 128, 300, 20, 0, KvCacheType::kAuto, 2},
+    {true, 1, 1024, 8, 5, 64, 40, 2, 1, KvCacheType::kAuto, 2},
 };
 
 TEST(Prefixes, TextsAreThoseOfRequestsAlone) {

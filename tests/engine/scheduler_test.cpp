@@ -446,14 +446,16 @@ TEST(Scheduler, AdmitsAsManyAsThereAreWindowsFor) {
   EXPECT_EQ(plan_step(now, limits(64, 4)).stop, AdmissionStop::kBlocks);
 }
 
+// How many rows each sequence has in a plan.
+using Rows = std::vector<std::pair<int32_t, int32_t>>;
+Rows rows(const SchedulerState& now, const SchedulerLimits& l) {
+  Rows all;
+  for (const Work& w : plan_step(now, l).work) all.emplace_back(w.seq.v, w.count);
+  return all;
+}
+
 // Long sequences, as those that share a prefix, take turns where the step has no room for all of their keys' parts.
 TEST(Scheduler, LongSequencesTakeTurns) {
-  const auto rows = [](const SchedulerState& now, SchedulerLimits l) {
-    std::vector<std::pair<int32_t, int32_t>> all;
-    for (const Work& w : plan_step(now, l).work) all.emplace_back(w.seq.v, w.count);
-    return all;
-  };
-  using Rows = std::vector<std::pair<int32_t, int32_t>>;
   const auto late = [](ScheduledSequence s, int32_t skipped, int32_t drafts = 0) {
     s.skipped_steps = skipped, s.drafts = drafts;
     return s;
@@ -476,6 +478,43 @@ TEST(Scheduler, LongSequencesTakeTurns) {
   EXPECT_EQ(drafting_with(12), (Rows{{1, 3}, {2, 3}})) << "4 parts, 3 rows";
   EXPECT_EQ(drafting_with(4), (Rows{{1, 1}, {2, 1}}));
   EXPECT_EQ(drafting_with(3), (Rows{{1, 1}, {2, 1}})) << "without drafts three parts";
+}
+
+// With several stages as many steps are computed at the same time, of different sequences.
+TEST(Scheduler, SequencesFormAsManyGroupsAsThereAreStages) {
+  const auto stages = [](SchedulerLimits l, int32_t n) {
+    l.stages = n;
+    return l;
+  };
+  // Generated tokens to compute, with so many steps since the last one, which may be under way.
+  const auto decode = [](int32_t id, int64_t idle, bool in_flight) {
+    ScheduledSequence s = seq(id, 5, 7, 6);
+    s.idle_steps = idle, s.in_flight = in_flight;
+    return s;
+  };
+  const SchedulerLimits two = stages(limits(64, 8), 2);
+  const SchedulerState at_rest = state({decode(1, 9, false), decode(2, 9, false), decode(3, 9, false)}, {});
+  EXPECT_EQ(rows(at_rest, limits(64, 8)), (Rows{{1, 1}, {2, 1}, {3, 1}}));
+  EXPECT_EQ(rows(at_rest, two), (Rows{{1, 1}, {2, 1}}));
+  EXPECT_EQ(rows(at_rest, stages(limits(64, 8), 8)), (Rows{{1, 1}})) << "one of each";
+  EXPECT_EQ(rows(state({decode(1, 0, true), decode(2, 0, true), decode(3, 1, false)}, {}), two), (Rows{{3, 1}}));
+  EXPECT_EQ(rows(state({decode(1, 1, true), decode(2, 1, true), decode(3, 0, true)}, {}), two), (Rows{{1, 1}, {2, 1}}))
+      << "behind the step before the newest";
+  EXPECT_EQ(rows(state({decode(1, 0, false), decode(2, 3, false), decode(3, 2, false)}, {}), two),
+            (Rows{{2, 1}, {3, 1}}))
+      << "whose last step is longest ago";
+  EXPECT_EQ(rows(state({decode(1, 0, true)}, {}), two), (Rows{{1, 1}})) << "alone it is its own group";
+  EXPECT_EQ(rows(state({decode(1, 0, true), decode(2, 0, true)}, {}), two), Rows{}) << "both are being computed";
+  EXPECT_EQ(rows(state({decode(1, 0, true), decode(2, 0, true), seq(3, 200, 200, 64)}, {}), two), (Rows{{3, 64}}))
+      << "prompts go on";
+  // The one whose turn it is has blocks on the host, and no room for them.
+  ScheduledSequence out = decode(2, 5, false);
+  out.swapped = out.held;
+  EXPECT_EQ(rows(state({decode(1, 0, false), out}, {}, 1, 16, true, 8), two), (Rows{{1, 1}}));
+  // Or it needs a block, of which there is none.
+  ScheduledSequence full = seq(2, 5, 17, 16);
+  full.idle_steps = 5;
+  EXPECT_EQ(rows(state({decode(1, 0, false), full}, {}, 2), two), (Rows{{1, 1}}));
 }
 
 TEST(Scheduler, SaysWhyNobodyMoreIsAdmitted) {

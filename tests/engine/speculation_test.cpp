@@ -183,6 +183,13 @@ TEST_P(DemoSpeculation, TheBlockDraftsAndChangesNothing) {
       check_drafts(model_, tight(prefixes), {.mode = Speculative::kMtp, .tokens = most, .adaptive = false}, 7,
                    &accepted);
     }
+  for (const bool adaptive : {false, true}) {
+    SCOPED_TRACE(fmt::format("on two devices, adaptive {}", adaptive));
+    EngineOptions stages = tight(true);
+    stages.pipeline_parallel = 2;
+    check_drafts(model_, stages, {.mode = Speculative::kMtp, .tokens = 3, .adaptive = adaptive}, 9, &accepted);
+    check_drafts(model_, stages, {.mode = Speculative::kAuto, .adaptive = adaptive}, 10);
+  }
   EXPECT_GT(accepted, 50);
   // Two steps under way where nothing is drafted, and few rows for drafts.
   for (int seed = 8; seed < 12; ++seed) {

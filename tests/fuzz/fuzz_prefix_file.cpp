@@ -31,7 +31,7 @@ class Memory : public CacheMemory {
     return {};
   }
   Status write(int pool, std::span<const int32_t> units, std::span<const std::byte> from) override {
-    require(pool != kHostPages, "there are no pages of the host");
+    require(!is_on_host(pool), "there are no pages of the host");
     const CachePoolSpec& of = pools_[static_cast<size_t>(pool)];
     require(from.size() == units.size() * static_cast<size_t>(of.bytes), "units are whole");
     for (const int32_t u : units) require(u >= 0 || of.is_window(), "a unit is one");

@@ -183,7 +183,8 @@ TEST(PublishedPlans, CountCards) {
   const auto cards = [](const char* preset, const char* ffn_type, int32_t gb) {
     const auto model = load_synth_model({.preset = preset, .type = "q8_0", .ffn_type = ffn_type}, SynthPages::kShared);
     if (!model.ok()) return ADD_FAILURE() << preset << ": " << model.error().message, -1;
-    const auto fit = fit_card((*model)->model->config(), (*model)->file.tensor_bytes(), card_bytes(gb), 4096);
+    const auto fit = fit_card((*model)->model->config(), layer_bytes((*model)->file, (*model)->model->config(), false),
+                              card_bytes(gb), 4096);
     if (!fit.ok()) return ADD_FAILURE() << preset << ": " << fit.error().message, -1;
     EXPECT_EQ(fit->runs(), fit->longest_context > 0) << preset;
     if (fit->runs()) {
@@ -210,9 +211,9 @@ TEST(PublishedPlans, LargerCardsAreFewer) {
   const auto model = load_synth_model({.preset = "122b-a10b", .type = "q8_0"}, SynthPages::kShared);
   ASSERT_TRUE(model.ok()) << model.error().message;
   const ModelConfig& c = (*model)->model->config();
-  int before = kMostCards + 1;
+  int before = kMostStages + 1;
   for (const int32_t gb : kCommonCards) {
-    const auto fit = fit_card(c, (*model)->file.tensor_bytes(), card_bytes(gb), 131072);
+    const auto fit = fit_card(c, layer_bytes((*model)->file, c, false), card_bytes(gb), 131072);
     ASSERT_TRUE(fit.ok()) << fit.error().message;
     EXPECT_LE(fit->cards, before) << gb;
     EXPECT_GT(fit->cards, 0) << gb;

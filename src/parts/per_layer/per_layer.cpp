@@ -28,9 +28,9 @@ Result<PerLayerWeights> load_per_layer(WeightLoader& w, int64_t block) {
   return p;
 }
 
-PerLayerActivations lay_out(const PerLayerSpec& spec, ActivationMemory& mem) {
+PerLayerActivations lay_out(const PerLayerSpec& spec, ActivationMemory& mem, const Tensor& all) {
   PerLayerActivations s;
-  s.all = mem.f32(spec.all());
+  s.all = all.empty() ? mem.f32(spec.all()) : all;
   s.gate = mem.f32(spec.width);
   s.gated = mem.act(spec.width);
   return s;

@@ -43,7 +43,8 @@ struct PerLayerActivations {
   Tensor gate;   // [T, P] f32, of one layer
   Tensor gated;  // [T, P]
 };
-PerLayerActivations lay_out(const PerLayerSpec& spec, ActivationMemory& mem);
+// `all`: where that is laid out already, or empty.
+PerLayerActivations lay_out(const PerLayerSpec& spec, ActivationMemory& mem, const Tensor& all = {});
 // What per_layer_input takes while it runs.
 Tensor lay_out_within(const PerLayerSpec& spec, ActivationMemory& mem);
 
