@@ -31,6 +31,7 @@ OPTIONS: dict[str, tuple[str, str, str]] = {
     "mmproj": ("--mmproj", "path", ""),
     "no_mmproj": ("--no-mmproj", "bool", ""),
     "image_max_pixels": ("--image-max-pixels", "int", ""),
+    "pan_and_scan": ("--pan-and-scan", "bool", ""),
     "served_model_name": ("--served-model-name", "str", ""),
     "alias": ("--served-model-name", "str", ""),
     "max_model_len": ("--max-model-len", "int", ""),
@@ -124,6 +125,7 @@ class Options(TypedDict, total=False):
     mmproj: str | os.PathLike[str]
     no_mmproj: bool
     image_max_pixels: int
+    pan_and_scan: bool
     served_model_name: str | Sequence[str]
     alias: str | Sequence[str]
     max_model_len: int

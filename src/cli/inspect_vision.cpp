@@ -19,8 +19,7 @@ constexpr std::pair<int64_t, int64_t> kSizes[] = {{512, 512}, {1024, 1024}, {192
 Result<std::unique_ptr<const LoadedVision>> load(const std::string& path, const ModelParts& model) {
   QUIRE_TRY(std::optional<gguf::File> file, open_tower_of(path, false));
   if (!file) return std::unique_ptr<const LoadedVision>();
-  return load_vision(std::move(*file), model.model->config(), model.tokenizer ? &*model.tokenizer : nullptr,
-                     kUsualMaxImagePixels);
+  return load_vision(std::move(*file), model.model->config(), model.tokenizer ? &*model.tokenizer : nullptr);
 }
 
 }  // namespace
@@ -44,8 +43,10 @@ void report_vision(const std::string& path, const ModelParts& model, nlohmann::o
   for (const auto& [width, height] : kSizes) {
     const Result<image::ImagePlan> plan = image::plan_image(v.spec, width, height);
     if (!plan.ok()) continue;
-    sizes.push_back({{"width", width}, {"height", height}, {"tokens", plan->tokens}});
-    text += fmt::format("{}{} x {}: {}", text.empty() ? "" : ", ", width, height, plan->tokens);
+    // The pieces of pan and scan have the size that the whole has.
+    const int64_t tokens = plan->tokens * std::ssize(image::views_of(v.spec, width, height));
+    sizes.push_back({{"width", width}, {"height", height}, {"tokens", tokens}});
+    text += fmt::format("{}{} x {}: {}", text.empty() ? "" : ", ", width, height, tokens);
   }
   if (out != nullptr) {
     (*out)["vision"] = {{"projector", vision_row(c.family).projector},

@@ -87,11 +87,7 @@ Result<EngineOptions> RunOptions::engine_options() const {
 }
 
 LoadOptions RunOptions::load_options(const RopeOverride& override) const {
-  return {.mtp = mtp,
-          .rope = override,
-          .mmproj = vision.mmproj,
-          .vision = vision.vision,
-          .max_image_pixels = vision.max_pixels};
+  return {.mtp = mtp, .rope = override, .mmproj = vision.mmproj, .vision = vision.vision, .pictures = vision.pictures};
 }
 
 Result<Request> RunOptions::request(std::vector<TokenId> prompt_tokens) const {

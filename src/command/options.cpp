@@ -210,9 +210,13 @@ void VisionFlags::add(Flags& flags) {
             "GGUF file with the model's vision tower, which makes it take pictures (default: the mmproj file beside "
             "the model, or what its folder has)");
   flags.add("!--no-mmproj", &vision, "Text only, whatever there is");
-  flags.add("--image-max-pixels", &max_pixels, at_least(1),
+  flags.add("--image-max-pixels", &pictures.max_pixels, at_least(1),
             "Pixels of a picture: larger ones are made smaller before the model sees them. 1024 are a token with most "
             "models");
+  flags.add("--pan-and-scan", &pictures.pan_and_scan,
+            "With Gemma 3: pictures that are much wider than tall, or taller than wide, are shown to the model in up "
+            "to four pieces besides, which cost as many tokens as a picture each (default: as the model's folder "
+            "says)");
 }
 
 void RopeFlags::add(Flags& flags) {

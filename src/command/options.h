@@ -144,7 +144,7 @@ struct RopeFlags {
 struct VisionFlags {
   std::string mmproj;
   bool vision = true;
-  int64_t max_pixels = kUsualMaxImagePixels;
+  PictureOptions pictures;
 
   void add(Flags& flags);
 };

@@ -260,7 +260,7 @@ Result<server::ServeOptions> ServeFlags::parsed() const {
   QUIRE_TRY(s.rope, rope.parsed());
   s.mmproj = vision.mmproj;
   s.vision = vision.vision;
-  s.max_image_pixels = vision.max_pixels;
+  s.pictures = vision.pictures;
   s.grammars.program = "/proc/self/exe";
   const auto bytes = [](double gib) { return static_cast<int64_t>(gib * (1 << 30)); };
   s.engine.swap_bytes = bytes(swap_space);

@@ -5,6 +5,7 @@
 
 #include "convert/hf_quantisation.h"
 #include "convert/hf_rope.h"
+#include "convert/hf_vision.h"
 #include "gguf/metadata.h"
 
 namespace quire::convert {
@@ -484,6 +485,7 @@ Result<HfConfig> read_hf_config(const json& root) {
     const json* v = k.find(key);
     return first_id(v != nullptr ? v : find_member(root, key));
   };
+  c.deepstack_levels = deepstack_levels(root);
   for (const json* level : {&root, part}) add_ids(find_member(*level, "eos_token_id"), c.ends);
   c.bos = id("bos_token_id");
   c.eos = id("eos_token_id");

@@ -54,9 +54,10 @@ struct HfConfig {
   // Gated delta net. recurrent[i]: block i is one.
   int64_t conv_kernel = 0, key_heads = 0, value_heads = 0, key_dim = 0, value_dim = 0;
   std::vector<bool> recurrent;
-  int64_t interval = 0;    // recurrent[i] == ((i + 1) % interval != 0) for all i; 0: no such number
-  int64_t mtp_layers = 0;  // set to 0 by the plan if the model folder has none of their tensors
-  bool gptq_v2 = false;    // of weights quantised by GPTQ: how zero points are stored
+  int64_t interval = 0;          // recurrent[i] == ((i + 1) % interval != 0) for all i; 0: no such number
+  int64_t deepstack_levels = 0;  // of pictures' rows, which go to the first layers
+  int64_t mtp_layers = 0;        // set to 0 by the plan if the model folder has none of their tensors
+  bool gptq_v2 = false;          // of weights quantised by GPTQ: how zero points are stored
   // Of activations in 8-bit floats that FP8 weights were made for: "dynamic", "static" (scales in the folder), or none.
   std::string activation_scheme;
   std::optional<int64_t> bos, eos, pad;

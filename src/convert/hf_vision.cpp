@@ -135,27 +135,49 @@ Status read_gemma4(const json& root, const HfKeys& k, HfVision& v) {
   return {};
 }
 
-Status read_colours(const json& processor, std::string_view key, std::array<double, 3>& out) {
-  const json* const list = find_member(processor, key);
-  if (list == nullptr) return {};
-  if (!list->is_array() || list->size() != out.size()) return file_error("{}: is no list of three numbers", key);
-  for (size_t i = 0; i < out.size(); ++i) {
-    if (!(*list)[i].is_number()) return file_error("{}: is no list of three numbers", key);
-    out[i] = (*list)[i].get<double>();
+// A processor whose class is not named is its family's, and has what the models of the family have.
+json with_usual(const json& processor, const HfVision& v) {
+  if (find_member(processor, "image_processor_type") != nullptr) return processor;
+  json usual = {{"image_mean", {0.5, 0.5, 0.5}}, {"image_std", {0.5, 0.5, 0.5}}};
+  if (v.family == VisionFamily::kQwen3) {
+    const int64_t token = v.patch * v.patch * v.merge * v.merge;
+    usual["image_processor_type"] = "Qwen3VLImageProcessor";
+    usual["patch_size"] = v.patch;
+    usual["merge_size"] = v.merge;
+    usual["size"] = {{"shortest_edge", 64 * token}, {"longest_edge", 16384 * token}};
+  } else {
+    usual["image_processor_type"] = "Gemma3ImageProcessor";
+    usual["size"] = {{"height", v.side() * v.patch}, {"width", v.side() * v.patch}};
+    usual["image_seq_length"] = (v.side() / v.merge) * (v.side() / v.merge);
   }
+  usual.update(processor);
+  return usual;
+}
+
+// What an mmproj file has no key for must be what its readers take for granted.
+Status check_kept(const image::ImageSpec& s, const HfVision& v) {
+  const bool any_size = v.family == VisionFamily::kQwen3;
+  if (s.size_rule != (any_size ? image::SizeRule::kPixelRange : image::SizeRule::kFixed))
+    return file_error("image_processor_type: is not the tower's, whose pictures have {}",
+                      any_size ? "any size" : "one size");
+  if (s.resample != (any_size ? image::Resample::kBicubic : image::Resample::kBilinear))
+    return file_error("resample: another filter than {} is not supported for this tower",
+                      any_size ? "3 (bicubic)" : "2 (bilinear)");
+  if (s.scale != 1.0 / 255) return file_error("rescale_factor: {} is not supported (1 / 255 is)", s.scale);
+  if (s.merge != v.merge)
+    return file_error("a token is {} x {} patches here, and {} x {} in config.json", s.merge, s.merge, v.merge,
+                      v.merge);
+  if (any_size && s.frames != vision_row(v.family).frames)
+    return file_error("temporal_patch_size: {} is not supported (2 is)", s.frames);
+  if (const int64_t side = v.side() * v.patch; !any_size && (s.width != side || s.height != side))
+    return file_error("size: {} x {}, but the tower has positions for {} x {}", s.width, s.height, side, side);
   return {};
 }
 
-// Of a family whose images have any size. `size` names counts of pixels here, whatever its members are called.
-Status read_pixels(const json& processor, HfVision& v) {
-  const HfKeys k(processor);
-  QUIRE_CHECKED(k.number_or("min_pixels", 0, 1, INT32_MAX, v.min_pixels));
-  QUIRE_CHECKED(k.number_or("max_pixels", 0, 1, INT32_MAX, v.max_pixels));
-  const json* const size = k.find("size");
-  if (size == nullptr || !size->is_object()) return {};
-  const HfKeys s(*size);
-  QUIRE_CHECKED(s.number_or("shortest_edge", v.min_pixels, 1, INT32_MAX, v.min_pixels).context("size"));
-  return s.number_or("longest_edge", v.max_pixels, 1, INT32_MAX, v.max_pixels).context("size");
+// Where it does not, readers of files take the models' own limits.
+bool says_sizes(const json& processor) {
+  constexpr std::string_view kKeys[] = {"image_processor_type", "size", "min_pixels", "max_pixels"};
+  return std::ranges::any_of(kKeys, [&](std::string_view key) { return find_member(processor, key) != nullptr; });
 }
 
 // Of Gemma 4: files say how many tokens a picture has at most, as its pixels; everything else must be as usual.
@@ -184,11 +206,21 @@ Status read_budget(json processor, HfVision& v) {
 
 Status read_images(const json& processor, HfVision& v) {
   if (v.family == VisionFamily::kGemma4) return read_budget(processor, v);
-  QUIRE_CHECKED(read_colours(processor, "image_mean", v.mean));
-  QUIRE_CHECKED(read_colours(processor, "image_std", v.deviation));
-  for (const double x : v.deviation)
+  if (processor.empty()) return {};
+  QUIRE_TRY(const image::ImageSpec s, image::read_image_spec(with_usual(processor, v), v.patch));
+  for (const double x : s.deviation)
     if (!(x > 0)) return file_error("image_std: {} is not positive", x);
-  return v.family == VisionFamily::kQwen3 ? read_pixels(processor, v) : Status();
+  QUIRE_CHECKED(check_kept(s, v));
+  v.mean = s.mean;
+  v.deviation = s.deviation;
+  constexpr int64_t kMost = INT32_MAX;  // that readers take
+  if (s.min_pixels > kMost) return file_error("size: pictures of {} pixels at least are not supported", s.min_pixels);
+  if (says_sizes(processor)) {
+    v.min_pixels = s.min_pixels;
+    v.max_pixels = std::min(s.max_pixels, kMost);
+  }
+  v.pan_and_scan = s.pan_and_scan;
+  return {};
 }
 
 Result<HfVision> read_tower(const json& root, const json& vision, VisionFamily family) {
@@ -209,7 +241,23 @@ Result<HfVision> read_tower(const json& root, const json& vision, VisionFamily f
   return v;
 }
 
+// Other readers have no such keys, and see pictures as a whole.
+void write_pan_and_scan(const image::PanAndScan& p, gguf::Writer& w) {
+  if (!p.on) return;
+  w.add("quire.pan_and_scan", true);
+  w.add("quire.pan_and_scan.min_crop_size", static_cast<uint32_t>(p.min_crop));
+  w.add("quire.pan_and_scan.max_num_crops", static_cast<uint32_t>(p.max_crops));
+  w.add("quire.pan_and_scan.min_ratio_to_activate", p.min_ratio);
+}
+
 }  // namespace
+
+int64_t deepstack_levels(const json& root) {
+  const json* const vision = find_member(root, "vision_config");
+  if (vision == nullptr || !vision->is_object()) return 0;
+  const json* const list = find_member(*vision, "deepstack_visual_indexes");
+  return list != nullptr && list->is_array() ? static_cast<int64_t>(list->size()) : 0;
+}
 
 int64_t HfVision::side() const {
   return root_of(positions);
@@ -263,6 +311,7 @@ void write_vision_metadata(const HfVision& v, const Plan& plan, const std::strin
     if (v.max_pixels > 0) u32("image_max_pixels", v.max_pixels);
     w.add("quire.vision.both_ways", v.both_ways);
   }
+  write_pan_and_scan(v.pan_and_scan, w);
   if (v.deepstack.empty()) return;
   std::vector<bool> layers(static_cast<size_t>(v.blocks));
   for (const int64_t block : v.deepstack) layers[static_cast<size_t>(block)] = true;

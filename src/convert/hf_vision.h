@@ -12,6 +12,7 @@
 #include "convert/json.h"
 #include "convert/plan.h"
 #include "gguf/writer.h"
+#include "image/spec.h"
 
 namespace quire::convert {
 
@@ -26,6 +27,7 @@ struct HfVision {
   // Gemma 4. Products have bounds, what is pooled is shifted and scaled, and in the text model tokens of a picture
   // attend to each other in both directions.
   bool bounded = false, scaled = false, both_ways = false;
+  image::PanAndScan pan_and_scan;
 
   int64_t side() const;  // of the square grid of positions
 };
@@ -33,6 +35,9 @@ struct HfVision {
 // `root` is the whole config.json, `processor` what preprocessor_config.json (or its like) says of images, maybe
 // nothing. No value where the model has no tower, or one of a family that is not known. Errors name the key.
 Result<std::optional<HfVision>> read_hf_vision(const nlohmann::json& root, const nlohmann::json& processor);
+
+// Of how many blocks outputs go to the text model's first layers.
+int64_t deepstack_levels(const nlohmann::json& root);
 
 void write_vision_metadata(const HfVision& vision, const Plan& plan, const std::string& name, gguf::Writer& w);
 

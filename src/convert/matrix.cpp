@@ -114,7 +114,10 @@ Matrix Matrix::slice(int64_t begin, int64_t count) const {
 }
 
 double fp8_scale(const Matrix& m, int64_t r, int64_t c) {
-  const int64_t at = (m.first_row + r) / m.block_rows * m.scale_cols + c / m.block_cols;
+  const int64_t row = m.first_row + r;
+  // Scales lie as codes do.
+  const int64_t at = m.column_stride > 0 ? c / m.block_cols * m.scale_cols + row / m.block_rows
+                                         : row / m.block_rows * m.scale_cols + c / m.block_cols;
   return decode(m.scale_element, m.scales + at * element_bytes(m.scale_element));
 }
 
@@ -124,9 +127,9 @@ void decode_row(const Matrix& m, int64_t r, double* out) {
   if (m.column_stride > 0) {
     const int64_t step = m.column_stride * element_bytes(m.element);
     for (int64_t c = 0; c < m.cols; ++c) out[c] = decode(m.element, m.data + r * m.row_bytes() + c * step);
-    return;
+  } else {
+    decode_elements(m.element, m.data + r * m.row_bytes(), m.cols, out);
   }
-  decode_elements(m.element, m.data + r * m.row_bytes(), m.cols, out);
   if (m.coding == Coding::kPlain) return;
   for (int64_t begin = 0; begin < m.cols; begin += m.block_cols) {
     const double scale = fp8_scale(m, r, begin);
@@ -173,6 +176,11 @@ const SourceTensor* Source::use(std::string_view canonical) {
   const SourceTensor* t = find(canonical);
   if (t != nullptr) used_.insert(t);
   return t;
+}
+
+bool Source::has_shape(std::string_view name, std::span<const int64_t> shape) const {
+  const SourceTensor* const t = find(name);
+  return t != nullptr && std::ranges::equal(t->shape, shape);
 }
 
 bool Source::has_any(std::string_view prefix) const {
@@ -358,12 +366,34 @@ Result<std::vector<Matrix>> Source::oai_experts(std::string_view stem, int64_t e
   return each_expert(m, *t, scales, experts);
 }
 
+// Of FP8 codes [experts, cols, rows]: one number for each expert, or a grid of blocks that lies as its codes do.
+Result<const SourceTensor*> Source::transposed_scales(const SourceTensor& t, std::string_view name, int64_t experts,
+                                                      Matrix& m) {
+  const SourceTensor* s = use(fmt::format("{}_scale_inv", name));
+  if (s == nullptr) s = use(fmt::format("{}_scale", name));
+  if (s == nullptr) return where(t, file_error("has FP8 codes, but no {}_scale_inv and no {}_scale", name, name));
+  if (!is_float(s->element)) return where(*s, file_error("scales of type {} cannot be read", element_name(s->element)));
+  constexpr int64_t kBlock = 128;
+  const int64_t down = ceil_div(m.cols, kBlock), across = ceil_div(m.rows, kBlock);
+  m.scale_element = s->element;
+  m.block_rows = m.rows;
+  m.block_cols = m.cols;
+  if (s->elems() == experts) return s;
+  if (s->shape != std::vector<int64_t>{experts, down, across})
+    return where(*s, file_error("shape {} does not scale {} matrices of [{}, {}] in blocks of {}", shape_text(*s),
+                                experts, m.cols, m.rows, kBlock));
+  m.block_rows = m.block_cols = kBlock;
+  m.scale_cols = across;
+  return s;
+}
+
 Result<std::vector<Matrix>> Source::transposed_experts(std::string_view name, int64_t experts, int64_t rows,
                                                        int64_t cols) {
   const SourceTensor* t = use(name);
   if (t == nullptr) return file_error("tensor {} is missing; the model needs it", name);
-  if (!is_float(t->element) || t->shape != std::vector<int64_t>{experts, cols, rows})
-    return where(*t, file_error("{} of type {} is not the [{}, {}, {}] of plain numbers that config.json needs",
+  const bool fp8 = is_fp8(t->element);
+  if ((!is_float(t->element) && !fp8) || t->shape != std::vector<int64_t>{experts, cols, rows})
+    return where(*t, file_error("{} of type {} is not the [{}, {}, {}] of plain numbers or FP8 that config.json needs",
                                 shape_text(*t), element_name(t->element), experts, cols, rows));
   Matrix m;
   m.name = t->name;
@@ -371,7 +401,10 @@ Result<std::vector<Matrix>> Source::transposed_experts(std::string_view name, in
   m.cols = cols;
   m.element = t->element;
   m.column_stride = rows;
-  return each_expert(m, *t, nullptr, experts);
+  if (!fp8) return each_expert(m, *t, nullptr, experts);
+  m.coding = Coding::kFp8;
+  QUIRE_TRY(const SourceTensor* scales, transposed_scales(*t, name, experts, m));
+  return each_expert(m, *t, scales, experts);
 }
 
 Result<Matrix> Source::tensor(std::string_view name, int64_t rows, int64_t cols) {

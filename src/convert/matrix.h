@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <initializer_list>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <unordered_set>
@@ -32,11 +33,12 @@ struct Matrix {
   Element element = Element::kF32;  // kPlain and kFp8
   int64_t rows = 0, cols = 0;
   const std::byte* data = nullptr;
-  // Not 0 (kPlain alone): the model folder has the transpose. Elements of a row are so many elements apart, and rows
+  // Not 0 (kPlain and kFp8): the model folder has the transpose. Elements of a row are so many elements apart, and rows
   // begin side by side.
   int64_t column_stride = 0;
 
-  // kFp8: scale (r, c) is element (first_row + r) / block_rows * scale_cols + c / block_cols of `scales`.
+  // kFp8: scale (r, c) is element (first_row + r) / block_rows * scale_cols + c / block_cols of `scales`; of a
+  // transpose element c / block_cols * scale_cols + (first_row + r) / block_rows.
   // kNvfp4, kMxfp4: one byte per 16 or 32 columns, row after row.
   const std::byte* scales = nullptr;
   Element scale_element = Element::kF32;
@@ -72,6 +74,7 @@ class Source {
   Status check() const;
 
   bool has(std::string_view name) const { return find(name) != nullptr; }
+  bool has_shape(std::string_view name, std::span<const int64_t> shape) const;
   bool has_any(std::string_view prefix) const;  // a tensor whose canonical name begins so
 
   // The linear map "<stem>.weight" in any coding ("<stem>.weight_packed", "<stem>.qweight"), of exactly this shape; for
@@ -81,7 +84,7 @@ class Source {
   // The matrices of stacked experts as gpt-oss has them: MXFP4 in "<stem>_blocks" and "<stem>_scales", or plain numbers
   // in "<stem>", transposed.
   Result<std::vector<Matrix>> oai_experts(std::string_view stem, int64_t experts, int64_t rows, int64_t cols);
-  // The matrices of stacked experts out of plain numbers [experts, cols, rows].
+  // The matrices of stacked experts out of plain numbers or FP8 [experts, cols, rows].
   Result<std::vector<Matrix>> transposed_experts(std::string_view name, int64_t experts, int64_t rows, int64_t cols);
   // A plain or FP8 tensor by its full name ("model.layers.0.mlp.experts.down_proj", "...A_log").
   Result<Matrix> tensor(std::string_view name, int64_t rows, int64_t cols);
@@ -106,6 +109,8 @@ class Source {
   Error where(const SourceTensor& t, Error e) const;
   Result<Matrix> plain(const SourceTensor& t, int64_t rows, int64_t cols);
   Status add_fp8_scales(std::string_view stem, std::string_view separator, const SourceTensor& t, Matrix& m);
+  Result<const SourceTensor*> transposed_scales(const SourceTensor& t, std::string_view name, int64_t experts,
+                                                Matrix& m);
   Result<Matrix> fp4(std::string_view stem, const SourceTensor& codes, int64_t rows, int64_t cols);
   Status check_fp4_scales(const SourceTensor& scales, Coding coding) const;
   // int4_source.cpp

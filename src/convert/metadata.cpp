@@ -110,6 +110,7 @@ void write_hyperparameters(const HfConfig& c, gguf::Writer& w) {
   write_heads(c, k, w);
   k.f32("attention.layer_norm_rms_epsilon", c.rms_eps);
   write_rope(c, k, w);
+  k.u32_if_any("n_deepstack_layers", c.deepstack_levels);  // llama.cpp refuses a tower with more than is said here
   write_windows(c, k, w);
   if (c.logit_soft_cap > 0) k.f32("final_logit_softcapping", c.logit_soft_cap);
   if (c.score_scale > 0) k.f32("attention.scale", c.score_scale);

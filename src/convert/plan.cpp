@@ -1,6 +1,7 @@
 #include "convert/plan.h"
 
 #include <algorithm>
+#include <array>
 #include <map>
 #include <utility>
 
@@ -372,11 +373,15 @@ class Planner {
     return fmt::format("{}{}", b.source, placed(tensor_spec(role).packed));
   }
 
-  // All experts out of one tensor [E, rows, columns], as one matrix, or [E, columns, rows], as one for each.
+  // All experts out of one tensor [E, rows, columns], as one matrix, or [E, columns, rows], as one for each. Folders of
+  // architectures that have the transpose may have either, which transformers finds out by the shape, too.
   Result<std::vector<Matrix>> from_one_tensor(TensorRole role, const Block& b) {
     const int64_t rows = rows_of(role), cols = cols_of(role);
-    if (c_.row->transposed_experts) return source_.transposed_experts(packed_name(role, b), c_.experts, rows, cols);
-    QUIRE_TRY(Matrix all, source_.tensor(packed_name(role, b), c_.experts * rows, cols));
+    const std::string name = packed_name(role, b);
+    const std::array<int64_t, 3> as_it_is = {c_.experts, rows, cols};
+    if (c_.row->transposed_experts && !source_.has_shape(name, as_it_is))
+      return source_.transposed_experts(name, c_.experts, rows, cols);
+    QUIRE_TRY(Matrix all, source_.tensor(name, c_.experts * rows, cols));
     return std::vector<Matrix>{std::move(all)};
   }
 

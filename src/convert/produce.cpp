@@ -57,7 +57,12 @@ void repack_codes(const std::byte* in, int64_t n, std::byte* out) {
 // is no number, or a scale is none, or so large that products with it are infinite.
 bool make_fp8_row(const Matrix& m, int64_t row, std::span<const int64_t> blocks, std::byte* out) {
   constexpr double kMostScale = 0x1p118;  // times the largest code, 448, still finite
-  const std::byte* const codes = m.data + row * m.row_bytes();
+  std::vector<std::byte> gathered;
+  const std::byte* codes = m.data + row * m.row_bytes();
+  if (m.column_stride > 0) {
+    for (int64_t c = 0; c < m.cols; ++c) gathered.push_back(codes[c * m.column_stride]);
+    codes = gathered.data();
+  }
   bool good = true;
   for (int64_t b = 0; b < m.cols / kFp8Columns; ++b) {
     const int64_t from = (blocks.empty() ? b : blocks[static_cast<size_t>(b)]) * kFp8Columns;

@@ -240,11 +240,16 @@ class VisionPlanner {
 
 // Where transformers looks for them, in this order.
 Result<nlohmann::json> read_processor(const fs::path& folder) {
-  QUIRE_TRY(nlohmann::json own, read_json_object_or_empty(folder / "preprocessor_config.json"));
-  if (!own.empty()) return own;
   QUIRE_TRY(const nlohmann::json all, read_json_object_or_empty(folder / "processor_config.json"));
   const nlohmann::json* const images = find_member(all, "image_processor");
-  return images != nullptr && images->is_object() ? *images : nlohmann::json::object();
+  if (images == nullptr) return read_json_object_or_empty(folder / "preprocessor_config.json");
+  if (!images->is_object()) return file_error("processor_config.json: image_processor: is not an object");
+  nlohmann::json own = *images;
+  // Gemma's is a number of the whole processor there.
+  constexpr char kTokens[] = "image_seq_length";
+  if (const nlohmann::json* const tokens = find_member(all, kTokens); tokens != nullptr && !own.contains(kTokens))
+    own[kTokens] = *tokens;
+  return own;
 }
 
 }  // namespace

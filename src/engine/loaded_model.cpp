@@ -91,10 +91,10 @@ Status LoadedModel::make_ready(const std::string& name) {
   return {};
 }
 
-// A tower that was named must load. Of one that was found a model can do without.
+// A tower that was named must load. One that was found a model can do without, unless something is asked of it.
 Status LoadedModel::take_vision(const std::string& path, const LoadOptions& o) {
   const auto load = [&](gguf::File from) {
-    return load_vision(std::move(from), model->config(), tokenizer ? &*tokenizer : nullptr, o.max_image_pixels);
+    return load_vision(std::move(from), model->config(), tokenizer ? &*tokenizer : nullptr, o.pictures);
   };
   if (!o.mmproj.empty()) {
     QUIRE_TRY(gguf::File from, gguf::File::open(o.mmproj));
@@ -107,8 +107,9 @@ Status LoadedModel::take_vision(const std::string& path, const LoadOptions& o) {
     QUIRE_TRY(vision, load(std::move(*from)).context(path));
     return {};
   };
-  if (const Status taken = take_found(); !taken.ok())
-    log_warning(fmt::format("images are not taken: {}", taken.error().message));
+  const Status taken = take_found();
+  if (taken.ok() || o.pictures.pan_and_scan) return taken;
+  log_warning(fmt::format("images are not taken: {}", taken.error().message));
   return {};
 }
 

@@ -25,8 +25,8 @@ struct LoadOptions {
   RopeOverride rope;  // replaces what the file says of positions
   // The vision tower: a file; or, where that is empty, what the model has beside it or in its folder, if it has one.
   std::string mmproj;
-  bool vision = true;                               // false: no tower is looked for
-  int64_t max_image_pixels = kUsualMaxImagePixels;  // larger pictures are made smaller
+  bool vision = true;  // false: no tower is looked for
+  PictureOptions pictures;
 };
 
 // Immutable after loading, but for what it keeps for engines; shared by engines and threads. The members

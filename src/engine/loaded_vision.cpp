@@ -15,7 +15,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-Result<image::ImageSpec> spec_of(const VisionConfig& c, int64_t max_pixels) {
+Result<image::ImageSpec> spec_of(const VisionConfig& c, const PictureOptions& options) {
   const auto wide = [](const std::array<float, 3>& a) { return std::array<double, 3>{a[0], a[1], a[2]}; };
   QUIRE_TRY(image::ImageSpec spec, image::image_spec_of_mmproj({.projector_type = vision_row(c.family).projector,
                                                                 .image_size = c.fixed_size() ? c.side() * c.patch : 0,
@@ -24,21 +24,26 @@ Result<image::ImageSpec> spec_of(const VisionConfig& c, int64_t max_pixels) {
                                                                 .image_min_pixels = c.image_min_pixels,
                                                                 .image_max_pixels = c.image_max_pixels,
                                                                 .image_mean = wide(c.image_mean),
-                                                                .image_std = wide(c.image_std)}));
+                                                                .image_std = wide(c.image_std),
+                                                                .pan_and_scan = c.pan_and_scan}));
   spec.layout = image::PatchLayout::kMergedBlocks;  // as all towers take them: VisionBatch
   if (spec.size_rule == image::SizeRule::kPixelRange) {
     const int64_t token = spec.patch * spec.patch * spec.merge * spec.merge;
-    spec.max_pixels = std::max(std::min(spec.max_pixels, max_pixels), token);
+    spec.max_pixels = std::max(std::min(spec.max_pixels, options.max_pixels), token);
     spec.min_pixels = std::min(spec.min_pixels, spec.max_pixels);
   }
   if (spec.size_rule == image::SizeRule::kPatchBudget) {
     const int64_t side = spec.patch * spec.merge;
-    spec.max_tokens = std::clamp<int64_t>(max_pixels / (side * side), 1, spec.max_tokens);
+    spec.max_tokens = std::clamp<int64_t>(options.max_pixels / (side * side), 1, spec.max_tokens);
     spec.max_pixels = spec.max_tokens * side * side;
     if (spec.max_tokens * spec.merge > c.positions)
       return file_error("pictures of {} tokens have up to {} patches in a row, but the tower has positions for {}",
                         spec.max_tokens, spec.max_tokens * spec.merge, c.positions);
   }
+  if (options.pan_and_scan && spec.size_rule != image::SizeRule::kFixed)
+    return request_error("--pan-and-scan: is for pictures of one size (Gemma 3), and the projector {} takes any",
+                         vision_row(c.family).projector);
+  spec.pan_and_scan.on = spec.pan_and_scan.on || options.pan_and_scan;
   return spec;
 }
 
@@ -102,7 +107,7 @@ Status check_both_ways(const LoadedVision& v, const ModelConfig& text) {
 }  // namespace
 
 Result<std::unique_ptr<const LoadedVision>> load_vision(gguf::File file, const ModelConfig& text,
-                                                        const Tokenizer* tokenizer, int64_t max_pixels) {
+                                                        const Tokenizer* tokenizer, const PictureOptions& options) {
   auto v = std::make_unique<LoadedVision>(std::move(file));
   QUIRE_TRY(v->tower, VisionTower::load(v->file));
   const VisionConfig& c = v->tower->config();
@@ -112,7 +117,7 @@ Result<std::unique_ptr<const LoadedVision>> load_vision(gguf::File file, const M
   if (c.out_width != text.d_model)
     return file_error("clip.vision.projection_dim: rows of {} elements, but the model's have {}", c.out_width,
                       text.d_model);
-  QUIRE_TRY(v->spec, spec_of(c, max_pixels));
+  QUIRE_TRY(v->spec, spec_of(c, options));
   v->identity = add_tensors(kFnvStart, v->file);
   QUIRE_CHECKED(find_tokens(tokenizer, *v));
   // Files of others do not say it of Gemma 4: those published with embeddings of each layer read pictures as texts.

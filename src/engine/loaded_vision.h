@@ -32,10 +32,16 @@ struct LoadedVision {
 // What a model's own files allow, 16,384 tokens, would let one picture stop a server.
 inline constexpr int64_t kUsualMaxImagePixels = int64_t{4} << 20;
 
+// What whoever runs the model says of pictures.
+struct PictureOptions {
+  int64_t max_pixels = kUsualMaxImagePixels;  // larger ones are made smaller, where they may have any size
+  bool pan_and_scan = false;                  // also where the model's files do not say so
+};
+
 // Errors: what of the file is not understood, or does not fit the model: another width, a tokenizer without the tokens
-// for pictures, windows shorter than a picture. `max_pixels`: of a picture that the tower takes, if its size is free.
+// for pictures, windows shorter than a picture.
 Result<std::unique_ptr<const LoadedVision>> load_vision(gguf::File file, const ModelConfig& text,
-                                                        const Tokenizer* tokenizer, int64_t max_pixels);
+                                                        const Tokenizer* tokenizer, const PictureOptions& options = {});
 
 // The GGUF file beside a model that has "mmproj" in its name: the one that is called mmproj-MODEL, or the only one.
 // In a hub's cache the one of the model's snapshot, of several gguf::best_mmproj(). Empty: there is none, or it is not

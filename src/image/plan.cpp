@@ -69,6 +69,26 @@ Result<Size> size_of(const ImageSpec& s, int64_t width, int64_t height) {
 
 }  // namespace
 
+std::vector<Crop> views_of(const ImageSpec& spec, int64_t width, int64_t height) {
+  std::vector<Crop> views(1);
+  const PanAndScan& p = spec.pan_and_scan;
+  if (!p.on || width <= 0 || height <= 0) return views;
+  const int64_t longer = std::max(width, height), shorter = std::min(width, height);
+  const double ratio = static_cast<double>(longer) / static_cast<double>(shorter);
+  // As float32, which the least ratio is in: it decides as the number in a configuration, 1.2 for example.
+  if (static_cast<float>(ratio) < p.min_ratio) return views;
+  const auto wanted = std::min(static_cast<int64_t>(std::floor(ratio + 0.5)), longer / p.min_crop);
+  const int64_t count = std::min(std::max<int64_t>(wanted, 2), p.max_crops);
+  const int64_t step = (longer + count - 1) / count;
+  if (std::min(step, shorter) < p.min_crop) return views;
+  // Steps are rounded up: the last piece may be narrower.
+  for (int64_t at = 0; at < longer; at += step) {
+    const int64_t size = std::min(step, longer - at);
+    views.push_back(width >= height ? Crop{at, 0, size, height} : Crop{0, at, width, size});
+  }
+  return views;
+}
+
 Result<ImagePlan> plan_image(const ImageSpec& spec, int64_t width, int64_t height) {
   if (width <= 0 || height <= 0) return request_error("an image of {} x {} has no pixels", width, height);
   QUIRE_TRY(const Size to, size_of(spec, width, height));

@@ -32,9 +32,23 @@ void write_patches(const ImageSpec& spec, const Pixels& pixels, const ImagePlan&
         for (int64_t c = 0; c < block; ++c) write(row + r, column + c);
 }
 
+Result<Pixels> cropped(const Pixels& pixels, const Crop& crop) {
+  if (crop.x < 0 || crop.y < 0 || crop.width < 1 || crop.height < 1 || crop.width > pixels.width() - crop.x ||
+      crop.height > pixels.height() - crop.y)
+    return Error{Fault::kBug, "a part that is not within the picture"};
+  QUIRE_TRY(Pixels part, Pixels::make(crop.width, crop.height));
+  for (int64_t y = 0; y < crop.height; ++y)
+    std::memcpy(part.row(y), pixels.row(crop.y + y) + 3 * crop.x, static_cast<size_t>(part.row_bytes()));
+  return part;
+}
+
 }  // namespace
 
-Result<Patches> prepare(const Pixels& pixels, const ImageSpec& spec) {
+Result<Patches> prepare(const Pixels& pixels, const ImageSpec& spec, const Crop& crop) {
+  if (!crop.whole()) {
+    QUIRE_TRY(const Pixels part, cropped(pixels, crop));
+    return prepare(part, spec);
+  }
   QUIRE_TRY(const ImagePlan plan, plan_image(spec, pixels.width(), pixels.height()));
   Patches patches{plan, spec.bytes_per_patch(), nullptr};
   QUIRE_TRY(patches.memory, allocate<uint8_t>(static_cast<size_t>(patches.count() * patches.length)));

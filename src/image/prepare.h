@@ -20,7 +20,8 @@ struct Patches {
   std::span<const uint8_t> bytes() const { return {memory.get(), static_cast<size_t>(count() * length)}; }
 };
 
-// Resizes, and cuts into patches in the order of spec.layout: planes of colours, or pixels.
-Result<Patches> prepare(const Pixels& pixels, const ImageSpec& spec);
+// Resizes a picture, or the part of it, and cuts it into patches in the order of spec.layout: planes of colours, or
+// pixels.
+Result<Patches> prepare(const Pixels& pixels, const ImageSpec& spec, const Crop& crop = {});
 
 }  // namespace quire::image

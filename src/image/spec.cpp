@@ -11,7 +11,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr int64_t kMaxSide = 1 << 16, kMaxPixels = int64_t{1} << 40;
+constexpr int64_t kMaxCrops = 64, kMaxSide = 1 << 16, kMaxPixels = int64_t{1} << 40;
 
 // What the classes of processors do where a file says nothing.
 struct Family {
@@ -112,7 +112,7 @@ Status read_channels(const json& object, const char* key, std::array<double, 3>&
 }
 
 Status refuse_unknown_steps(const json& c) {
-  for (const char* step : {"do_pan_and_scan", "do_center_crop", "do_pad"}) {
+  for (const char* step : {"do_center_crop", "do_pad"}) {
     QUIRE_TRY(const bool wanted, read_flag(c, step, false));
     if (wanted) return file_error("{}: true is not supported", step);
   }
@@ -170,6 +170,20 @@ Status set_merge(ImageSpec& s) {
   return {};
 }
 
+// Names and what holds where one is null are Gemma3Processor's.
+Status read_pan_and_scan(const json& c, PanAndScan& p) {
+  QUIRE_TRY(p.on, read_flag(c, "do_pan_and_scan", false));
+  QUIRE_CHECKED(read_number(c, "pan_and_scan_min_crop_size", kMaxSide, p.min_crop));
+  QUIRE_CHECKED(read_number(c, "pan_and_scan_max_num_crops", kMaxCrops, p.max_crops));
+  constexpr char kRatio[] = "pan_and_scan_min_ratio_to_activate";
+  const json* ratio = find(c, kRatio);
+  if (ratio == nullptr) return {};
+  double value = 0;
+  QUIRE_CHECKED(read_real(*ratio, kRatio, value));
+  p.min_ratio = static_cast<float>(value);
+  return {};
+}
+
 Status read_fixed_size(const json& c, int64_t tower_patch, ImageSpec& s) {
   if (const json* size = find(c, "size"); size != nullptr) {
     if (!size->is_object() || !find(*size, "height") || !find(*size, "width"))
@@ -178,6 +192,7 @@ Status read_fixed_size(const json& c, int64_t tower_patch, ImageSpec& s) {
     QUIRE_CHECKED(read_number(*size, "width", kMaxSide, s.width));
   }
   QUIRE_CHECKED(read_number(c, "image_seq_length", kMaxSide, s.max_tokens));
+  QUIRE_CHECKED(read_pan_and_scan(c, s.pan_and_scan));
   s.patch = tower_patch;
   if (s.patch <= 0) return file_error("the tower's patch_size: missing");
   return set_merge(s);
@@ -223,6 +238,9 @@ Result<ImageSpec> read_image_spec(const json& config, int64_t tower_patch) {
   if (type == nullptr || !type->is_string()) return file_error("image_processor_type: missing");
   QUIRE_TRY(ImageSpec s, defaults_of(type->get_ref<const std::string&>()));
   QUIRE_CHECKED(refuse_unknown_steps(c));
+  QUIRE_TRY(const bool scans, read_flag(c, "do_pan_and_scan", false));
+  if (scans && s.size_rule != SizeRule::kFixed)
+    return file_error("do_pan_and_scan: true is not supported with this processor");
   QUIRE_CHECKED(read_resample(c, s.resample));
   QUIRE_CHECKED(read_values(c, s));
   if (s.size_rule == SizeRule::kPixelRange) QUIRE_CHECKED(read_pixel_range(c, s));
@@ -254,6 +272,7 @@ Result<ImageSpec> image_spec_of_mmproj(const MmprojNumbers& file) {
         return file_error("{} x {} patches cannot be pooled {} x {}", side, side, merge, merge);
       s.max_tokens = (side / merge) * (side / merge);
     }
+    s.pan_and_scan = file.pan_and_scan;
     QUIRE_CHECKED(set_merge(s));
   } else if (type == "gemma4v") {
     s = gemma4_defaults();

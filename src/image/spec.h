@@ -27,6 +27,16 @@ enum class PatchLayout {
   kRowsOfPixels,  // Gemma 4: row by row; in a patch row, column, channel
 };
 
+// Gemma 3's pan and scan: a picture that is much wider than tall, or taller than wide, is seen as a whole and then in
+// pieces beside each other, each of which gets the size that a picture gets.
+struct PanAndScan {
+  bool on = false;
+  int64_t min_crop = 256;  // pixels: with pieces that would be smaller on either side there are none
+  int64_t max_crops = 4;   // of a picture
+  float min_ratio = 1.2f;  // of the longer side to the shorter one: below it there are none
+  friend bool operator==(const PanAndScan&, const PanAndScan&) = default;
+};
+
 struct ImageSpec {
   SizeRule size_rule = SizeRule::kPixelRange;
   PatchLayout layout = PatchLayout::kMergedBlocks;
@@ -37,6 +47,7 @@ struct ImageSpec {
   int64_t min_pixels = 0, max_pixels = 0;  // kPixelRange
   int64_t width = 0, height = 0;           // kFixed
   int64_t max_tokens = 0;                  // kPatchBudget
+  PanAndScan pan_and_scan;                 // kFixed
   // A value of 8 bits becomes (value * scale - mean) / deviation.
   double scale = 1.0 / 255;
   std::array<double, 3> mean = {0, 0, 0}, deviation = {1, 1, 1};
@@ -59,6 +70,7 @@ struct MmprojNumbers {
   int64_t image_size = 0, patch_size = 0, spatial_merge_size = 0;
   int64_t image_min_pixels = 0, image_max_pixels = 0;
   std::array<double, 3> image_mean = {0, 0, 0}, image_std = {1, 1, 1};
+  PanAndScan pan_and_scan;
 };
 Result<ImageSpec> image_spec_of_mmproj(const MmprojNumbers& file);
 
@@ -68,6 +80,15 @@ struct ImagePlan {
   int64_t rows = 0, columns = 0;  // patches
   int64_t tokens = 0;
 };
+// A part of a picture, in pixels; of no width: all of it.
+struct Crop {
+  int64_t x = 0, y = 0, width = 0, height = 0;
+  bool whole() const { return width == 0; }
+  friend bool operator==(const Crop&, const Crop&) = default;
+};
+// What a picture is seen as: all of it, and behind that the pieces of pan and scan, row by row.
+std::vector<Crop> views_of(const ImageSpec& spec, int64_t width, int64_t height);
+
 // `width` and `height` as shown (ImageHeader). Refuses shapes that the model's processor refuses.
 Result<ImagePlan> plan_image(const ImageSpec& spec, int64_t width, int64_t height);
 

@@ -143,8 +143,12 @@ ApiResult<EncodedPrompt> ModelContext::encode(Conversation c, bool add_special) 
   o.extra = &*c.template_variables;
   needs_.fit(c);
   const RenderMessages plain = [&](const Json& messages) { return chat_->render(messages, *c.tools, o); };
+  EncodedPrompt p{.from_messages = true};
+  if (!c.pictures.files.empty()) {
+    QUIRE_TRY(p.pictures, plan_pictures(*c.messages, c.pictures, loaded_->vision->spec, options_.limits.image));
+  }
   const RenderMessages with_pictures = [&](const Json& messages) {
-    return picture_template_.render(messages, c.pictures, plain);
+    return picture_template_.render(messages, c.pictures, p.pictures, plain);
   };
   const RenderMessages& render = c.pictures.files.empty() ? plain : with_pictures;
   Result<RenderedPrompt> prompt = render(*c.messages);
@@ -156,15 +160,11 @@ ApiResult<EncodedPrompt> ModelContext::encode(Conversation c, bool add_special) 
   const std::string whole = c.marks.empty() ? "" : prompt->text;
   if (c.continue_final) QUIRE_CHECKED(end_within(*prompt, c.messages->back()["content"].get_ref<const std::string&>()));
   if (options_.special_in_content) prompt->foreign.clear();
-  EncodedPrompt p{.from_messages = true};
   // By default special tokens at the beginning are the template's business. One that it wrote is not doubled.
   QUIRE_TRY(p.tokens,
             encode_text(prompt->text, {.add_special = add_special, .parse_special = true, .plain = prompt->foreign},
                         "messages"));
   p.inside_reasoning = ends_in_reasoning(prompt->text);
-  if (!c.pictures.files.empty()) {
-    QUIRE_TRY(p.pictures, plan_pictures(*c.messages, c.pictures, loaded_->vision->spec, options_.limits.image));
-  }
   for (const size_t at : find_marks(c, whole, render))
     if (at <= prompt->text.size()) p.cache_positions.push_back(tokens_before(t, *prompt, at, p.tokens));
   if (!c.pictures.files.empty()) QUIRE_CHECKED(place_pictures(p));

@@ -129,18 +129,37 @@ RenderedPrompt with_words_replaced(const RenderedPrompt& prompt, const Pictures&
   return out.take();
 }
 
-// Puts `written` in the place of each marker that the template wrote.
-RenderedPrompt with_markers_replaced(const RenderedPrompt& prompt, const std::string& marker,
-                                     const std::string& written) {
+// What stands for each picture, in their order: for one that is seen in pieces too, the sentence that Gemma's processor
+// writes around them.
+std::vector<std::string> written_for(std::span<const PlacedPicture> planned, const std::string& written) {
+  std::vector<std::string> all;
+  size_t pieces = 0;
+  for (const PlacedPicture& p : planned) {
+    pieces = p.crop.whole() ? 0 : pieces + 1;
+    if (p.crop.whole())
+      all.push_back(written);
+    else if (pieces == 1)
+      all.back() = fmt::format("Here is the original image {} and here are some crops to help you see better {}",
+                               written, written);
+    else
+      all.back() += " " + written;
+  }
+  return all;
+}
+
+// Puts what is written for each picture, or for `one`, in the place of each marker that the template wrote.
+RenderedPrompt with_markers_replaced(const RenderedPrompt& prompt, const std::string& marker, const std::string& one,
+                                     std::span<const std::string> written) {
   Replaced out(prompt);
   const std::string_view text = prompt.text;
   auto foreign = prompt.foreign.begin();
-  size_t from = 0;
+  size_t from = 0, next = 0;
   for (size_t at = text.find(marker); at != std::string_view::npos; at = text.find(marker, at + marker.size())) {
     while (foreign != prompt.foreign.end() && foreign->end <= at) ++foreign;
     if (foreign != prompt.foreign.end() && foreign->begin < at + marker.size()) continue;
     out.add(text.substr(from, at - from));
-    out.add_own(written);
+    // More than there are pictures: expand_pictures() refuses that.
+    out.add_own(next < written.size() ? written[next++] : one);
     from = at + marker.size();
   }
   out.add(text.substr(from));
@@ -167,6 +186,7 @@ bool PictureTemplate::takes_parts(const Json& message) const {
 }
 
 Result<RenderedPrompt> PictureTemplate::render(const Json& messages, const Pictures& pictures,
+                                               std::span<const PlacedPicture> planned,
                                                const RenderMessages& render) const {
   JsonDocument shaped{Json(messages)};
   for (Json& message : *shaped)
@@ -174,7 +194,8 @@ Result<RenderedPrompt> PictureTemplate::render(const Json& messages, const Pictu
       message["content"] = parts_of(*content, pictures);
   QUIRE_TRY(RenderedPrompt prompt, render(*shaped));
   if (prompt.text.find(pictures.word) != std::string::npos) prompt = with_words_replaced(prompt, pictures, usual_);
-  return marker_ == written_ ? std::move(prompt) : with_markers_replaced(prompt, marker_, written_);
+  if (marker_ == written_) return prompt;
+  return with_markers_replaced(prompt, marker_, written_, written_for(planned, written_));
 }
 
 namespace {
@@ -189,13 +210,19 @@ ApiError about(const PictureFile& file, const Error& error) {
   return e;
 }
 
-ApiResult<PlacedPicture> plan_picture(const PicturePtr& file, const image::ImageSpec& spec,
-                                      const image::ImageLimits& limits) {
+// Appends the views of a picture.
+ApiStatus plan_picture(const PicturePtr& file, const image::ImageSpec& spec, const image::ImageLimits& limits,
+                       std::vector<PlacedPicture>& placed) {
   const Result<image::ImageHeader> header = image::read_header(std::as_bytes(std::span(file->bytes)), limits);
   if (!header.ok()) return about(*file, header.error());
-  const Result<image::ImagePlan> plan = image::plan_image(spec, header->shown_width(), header->shown_height());
-  if (!plan.ok()) return about(*file, plan.error());
-  return PlacedPicture{.file = file, .plan = *plan};
+  const int64_t width = header->shown_width(), height = header->shown_height();
+  for (const image::Crop& crop : image::views_of(spec, width, height)) {
+    const Result<image::ImagePlan> plan =
+        crop.whole() ? image::plan_image(spec, width, height) : image::plan_image(spec, crop.width, crop.height);
+    if (!plan.ok()) return about(*file, plan.error());
+    placed.push_back({.file = file, .plan = *plan, .crop = crop});
+  }
+  return {};
 }
 
 }  // namespace
@@ -207,10 +234,7 @@ ApiResult<std::vector<PlacedPicture>> plan_pictures(const Json& messages, const 
   for (const Json& message : messages)
     if (const std::string* const content = content_with(message, pictures))
       each_word(*content, pictures, [&](std::string_view, size_t number) { numbers.push_back(number); });
-  for (const size_t number : numbers) {
-    QUIRE_TRY(PlacedPicture picture, plan_picture(pictures.files[number], spec, limits));
-    placed.push_back(std::move(picture));
-  }
+  for (const size_t number : numbers) QUIRE_CHECKED(plan_picture(pictures.files[number], spec, limits, placed));
   return placed;
 }
 

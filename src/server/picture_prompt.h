@@ -2,6 +2,7 @@
 #pragma once
 
 #include <map>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -17,6 +18,7 @@ struct PlacedPicture {
   PicturePtr file;
   image::ImagePlan plan;
   int64_t position = 0;  // of the first of plan.tokens tokens
+  image::Crop crop;      // the part of it that these show
 };
 
 // How a chat template takes pictures, found out by rendering short conversations. A role's content becomes a list of
@@ -29,8 +31,9 @@ class PictureTemplate {
   PictureTemplate() = default;
   PictureTemplate(const RenderMessages& render, const Tokenizer& tokenizer, const LoadedVision& vision);
 
-  // Of a conversation whose contents have the words of `pictures`.
-  Result<RenderedPrompt> render(const Json& messages, const Pictures& pictures, const RenderMessages& render) const;
+  // Of a conversation whose contents have the words of `pictures`, which were `planned`.
+  Result<RenderedPrompt> render(const Json& messages, const Pictures& pictures, std::span<const PlacedPicture> planned,
+                                const RenderMessages& render) const;
 
   const std::string& pad() const { return pad_; }
 
@@ -43,7 +46,8 @@ class PictureTemplate {
   std::map<std::string, bool, std::less<>> parts_;  // by role
 };
 
-// The pictures whose words contents have, in their order.
+// The pictures whose words contents have, in their order; of each the whole, and behind it the pieces that the model
+// sees besides.
 ApiResult<std::vector<PlacedPicture>> plan_pictures(const Json& messages, const Pictures& pictures,
                                                     const image::ImageSpec& spec, const image::ImageLimits& limits);
 

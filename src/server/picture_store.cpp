@@ -31,13 +31,16 @@ ApiError no_room() {
 
 }  // namespace
 
-ImageDigest digest_of(const PictureFile& file, const image::ImagePlan& plan) {
+ImageDigest digest_of(const PlacedPicture& picture) {
   const std::unique_ptr<EVP_MD_CTX, decltype(&EVP_MD_CTX_free)> context(EVP_MD_CTX_new(), EVP_MD_CTX_free);
-  const std::array<int64_t, 2> size = {plan.width, plan.height};
+  const image::Crop& crop = picture.crop;
+  std::vector<int64_t> numbers = {picture.plan.width, picture.plan.height};
+  if (!crop.whole()) numbers.insert(numbers.end(), {crop.x, crop.y, crop.width, crop.height});
+  const std::vector<uint8_t>& bytes = picture.file->bytes;
   ImageDigest digest{};
   const bool done = context != nullptr && EVP_DigestInit_ex(context.get(), EVP_sha256(), nullptr) == 1 &&
-                    EVP_DigestUpdate(context.get(), size.data(), sizeof size) == 1 &&
-                    EVP_DigestUpdate(context.get(), file.bytes.data(), file.bytes.size()) == 1 &&
+                    EVP_DigestUpdate(context.get(), numbers.data(), numbers.size() * sizeof(int64_t)) == 1 &&
+                    EVP_DigestUpdate(context.get(), bytes.data(), bytes.size()) == 1 &&
                     EVP_DigestFinal_ex(context.get(), reinterpret_cast<unsigned char*>(digest.data()), nullptr) == 1;
   if (!done) throw std::bad_alloc();  // the only way for it to fail
   return digest;
@@ -57,7 +60,7 @@ ApiResult<std::shared_ptr<const PromptImages>> PictureStore::decode(std::span<co
     all.push_back({.position = p.position,
                    .rows = static_cast<int32_t>(p.plan.rows / merge),
                    .columns = static_cast<int32_t>(p.plan.columns / merge),
-                   .digest = digest_of(*p.file, p.plan),
+                   .digest = digest_of(p),
                    .patches = nullptr});
     if (known.insert(all.back().digest).second) bytes += patch_bytes(p.plan, spec_);
   }
@@ -94,7 +97,7 @@ ApiResult<PictureStore::PatchesPtr> PictureStore::decoded(const ImageDigest& dig
   };
   const Result<image::Pixels> decoded = image::decode(file, limits_);
   if (!decoded.ok()) return about(decoded.error());
-  Result<image::Patches> patches = image::prepare(*decoded, spec_);
+  Result<image::Patches> patches = image::prepare(*decoded, spec_, picture.crop);
   if (!patches.ok()) return about(patches.error());
   const std::shared_ptr<Held> held(new Held{std::move(*patches), std::move(share)});
   PatchesPtr result(held, &held->patches);

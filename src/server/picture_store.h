@@ -13,8 +13,8 @@
 
 namespace quire::server {
 
-// SHA-256 of the file and of the size that it is brought to.
-ImageDigest digest_of(const PictureFile& file, const image::ImagePlan& plan);
+// SHA-256 of the file, of the size that it is brought to, and of the part that is shown, if that is not all.
+ImageDigest digest_of(const PlacedPicture& picture);
 
 // Any thread. What a request has of it stays until the request lets go of it. What was used last is kept beyond that,
 // so that a conversation's pictures are not decoded anew with each turn; it makes room for what requests need.

@@ -303,11 +303,8 @@ Result<std::string> read_template(const std::string& path, const std::string& wi
 Status load_into(const ServeOptions& o, std::string chat_template, std::shared_ptr<StepTrace> trace, Api& api,
                  Registry& registry, std::shared_ptr<EngineGroup>& service) {
   QUIRE_TRY(const std::shared_ptr<const LoadedModel> loaded,
-            load_model(o.model, {.mtp = o.mtp,
-                                 .rope = o.rope,
-                                 .mmproj = o.mmproj,
-                                 .vision = o.vision,
-                                 .max_image_pixels = o.max_image_pixels}));
+            load_model(o.model,
+                       {.mtp = o.mtp, .rope = o.rope, .mmproj = o.mmproj, .vision = o.vision, .pictures = o.pictures}));
   if (loaded->file.assembled())
     tell(fmt::format("{}: {:.1f} MiB of the weights are used where they are mapped, {:.1f} MiB were made in memory",
                      o.model, mib(static_cast<int64_t>(loaded->file.mapped_bytes()) - loaded->file.made_bytes()),

@@ -28,10 +28,10 @@ struct ServeOptions {
   // false.
   std::string mmproj;
   bool vision = true;
-  int64_t max_image_pixels = kUsualMaxImagePixels;  // larger pictures are made smaller
-  RopeOverride rope;                                // of positions, in place of the file's
-  std::vector<std::string> names;                   // what clients call it; empty: the file's name
-  std::string chat_template_file;                   // instead of the model's own
+  PictureOptions pictures;
+  RopeOverride rope;               // of positions, in place of the file's
+  std::vector<std::string> names;  // what clients call it; empty: the file's name
+  std::string chat_template_file;  // instead of the model's own
   // Where not empty: the folder that the chat template's file must lie in, or below. Who names it is not who runs the
   // server.
   std::string files_within;

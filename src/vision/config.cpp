@@ -110,11 +110,21 @@ Status read_colours(const ModelKeys& k, std::string_view key, bool divides, std:
   return {};
 }
 
+// Keys of Quire's own: `quire convert` writes them where a folder says that pictures are seen in pieces, too.
+Status read_pan_and_scan(const gguf::File& file, image::PanAndScan& p) {
+  const ModelKeys k(file, "quire.pan_and_scan");
+  QUIRE_TRY(p.on, file.get_bool_or("quire.pan_and_scan", false));
+  QUIRE_CHECKED(k.number_or("min_crop_size", p.min_crop, 1, 1 << 16, p.min_crop));
+  QUIRE_CHECKED(k.number_or("max_num_crops", p.max_crops, 1, 64, p.max_crops));
+  return k.real("min_ratio_to_activate", p.min_ratio);
+}
+
 Status read_images(const ModelKeys& k, VisionConfig& c) {
   QUIRE_CHECKED(read_colours(k, "image_mean", false, c.image_mean));
   QUIRE_CHECKED(read_colours(k, "image_std", true, c.image_std));
   QUIRE_CHECKED(k.number_or("image_min_pixels", 0, 0, INT32_MAX, c.image_min_pixels));
   QUIRE_CHECKED(k.number_or("image_max_pixels", 0, 0, INT32_MAX, c.image_max_pixels));
+  if (c.fixed_size()) QUIRE_CHECKED(read_pan_and_scan(k.file(), c.pan_and_scan));
   if (c.image_max_pixels > 0 && c.image_min_pixels > c.image_max_pixels)
     return file_error("{}: {} pixels at least, and {} at most", k.full("image_min_pixels"), c.image_min_pixels,
                       c.image_max_pixels);

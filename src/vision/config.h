@@ -9,6 +9,7 @@
 #include "arch/vision.h"
 #include "core/result.h"
 #include "gguf/reader.h"
+#include "image/spec.h"
 
 namespace quire {
 
@@ -28,6 +29,7 @@ struct VisionConfig {
   // What preprocessing reads. Pixels of an image: 0 where the file does not say.
   std::array<float, 3> image_mean{0.5f, 0.5f, 0.5f}, image_std{0.5f, 0.5f, 0.5f};
   int64_t image_min_pixels = 0, image_max_pixels = 0;
+  image::PanAndScan pan_and_scan;
 
   int64_t head_dim() const { return width / heads; }
   int64_t patch_bytes() const { return 3 * patch * patch; }  // of one frame, as pictures are

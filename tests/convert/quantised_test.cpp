@@ -285,5 +285,116 @@ TEST(Quantised, PackedFp8ExpertsHaveAGridEach) {
   EXPECT_TRUE(source.unused().empty());
 }
 
+// Of Qwen3-VL's experts: codes and scales of the transpose, whose rows the gate and `up` share.
+TEST(Quantised, TransposedFp8ExpertsHaveTransposedScales) {
+  constexpr int64_t kExperts = 2, kRows = 256, kCols = 130;
+  std::vector<uint8_t> codes(kExperts * kRows * kCols, 0x38);  // 1.0
+  codes[(kCols + 128) * kRows + 255] = 0x40;                   // 2.0: of the second expert row 255, column 128
+  const std::vector<float> scales = {1, 2, 3, 4, 5, 6, 7, 8};  // of each expert columns 0 and 128, of these the rows
+  const auto of = [&](std::vector<float> s, std::vector<int64_t> shape, auto&& see) {
+    const std::string file =
+        safetensors_file({safe_tensor("x.experts.gate_up_proj", "F8_E4M3", {kExperts, kCols, kRows}, codes),
+                          safe_tensor("x.experts.gate_up_proj_scale_inv", "F32", std::move(shape), s)});
+    const auto weights = convert::FolderWeights::parse(std::as_bytes(std::span(file)));
+    ASSERT_TRUE(weights.ok()) << weights.error().message;
+    convert::Source source(*weights);
+    see(source.transposed_experts("x.experts.gate_up_proj", kExperts, kRows, kCols));
+    EXPECT_TRUE(source.unused().empty());
+  };
+  std::vector<double> row(kCols);
+  of(scales, {kExperts, 2, kRows / 128}, [&](const Result<std::vector<convert::Matrix>>& all) {
+    ASSERT_TRUE(all.ok()) << all.error().message;
+    ASSERT_EQ(all->size(), 2u);
+    const convert::Matrix up = (*all)[1].slice(128, 128);
+    convert::decode_row(up, 127, row.data());
+    EXPECT_EQ(row[127], 6);
+    EXPECT_EQ(row[128], 16);
+    EXPECT_EQ(row[129], 8);
+    convert::decode_row((*all)[0], 127, row.data());
+    EXPECT_EQ(row[127], 1);
+    EXPECT_EQ(row[128], 3);
+  });
+  of({5, 7}, {kExperts}, [&](const Result<std::vector<convert::Matrix>>& all) {
+    ASSERT_TRUE(all.ok()) << all.error().message;
+    convert::decode_row((*all)[1], 255, row.data());
+    EXPECT_EQ(row[0], 7);
+    EXPECT_EQ(row[128], 14);
+  });
+  of(scales, {kExperts, kRows / 128, 2, 1}, [&](const Result<std::vector<convert::Matrix>>& all) {
+    ASSERT_FALSE(all.ok());
+    EXPECT_THAT(all.error().message, HasSubstr("does not scale 2 matrices of [130, 256] in blocks of 128"));
+  });
+}
+
+// A folder of Qwen3-VL's experts in FP8, whichever way they lie, is the one of single experts.
+TEST(Quantised, Fp8ExpertsOfQwen3VlLieEitherWay) {
+  TinyModel m;
+  for (const TinyModel& t : tiny_models())
+    if (t.name == "tiny-qwen3vlmoe") m = t;
+  m.hidden = 256;
+  m.expert_ffn = 384;  // no square: shapes say how experts lie
+  std::mt19937 random(3);
+  std::vector<SafeTensor> either[3];  // transposed, as they are, single
+  for (SafeTensor& t : safe_tensors(m)) {
+    const bool both = t.name.ends_with("experts.gate_up_proj");
+    if (!both && !t.name.ends_with("experts.down_proj")) {
+      for (auto& all : either) all.push_back(t);
+      continue;
+    }
+    const int64_t experts = t.shape[0], cols = t.shape[1], rows = t.shape[2], down = cols / 128, across = rows / 128;
+    std::vector<uint8_t> codes(static_cast<size_t>(experts * cols * rows)), turned(codes.size());
+    std::vector<float> scales(static_cast<size_t>(experts * down * across)), turned_scales(scales.size());
+    for (uint8_t& c : codes) c = static_cast<uint8_t>(0x20 + random() % 0x20);
+    for (float& s : scales) s = 0.25f * static_cast<float>(1 + random() % 16);
+    const auto turn = [experts](const auto& from, auto& to, int64_t lines, int64_t width) {
+      for (int64_t e = 0; e < experts; ++e)
+        for (int64_t y = 0; y < lines; ++y)
+          for (int64_t x = 0; x < width; ++x)
+            to[static_cast<size_t>((e * width + x) * lines + y)] =
+                from[static_cast<size_t>((e * lines + y) * width + x)];
+    };
+    turn(codes, turned, cols, rows);
+    turn(scales, turned_scales, down, across);
+    either[0].push_back(safe_tensor(t.name, "F8_E4M3", t.shape, codes));
+    either[0].push_back(safe_tensor(t.name + "_scale_inv", "F32", {experts, down, across}, scales));
+    either[1].push_back(safe_tensor(t.name, "F8_E4M3", {experts, rows, cols}, turned));
+    either[1].push_back(safe_tensor(t.name + "_scale_inv", "F32", {experts, across, down}, turned_scales));
+    const std::string stem = t.name.substr(0, t.name.rfind('.') + 1);
+    const int64_t parts = both ? 2 : 1, height = rows / parts, grid = across / parts;
+    for (int64_t i = 0; i < experts * parts; ++i) {
+      const std::string name = fmt::format("{}{}.{}.weight", stem, i / parts,
+                                           !both        ? "down_proj"
+                                           : i % 2 == 0 ? "gate_proj"
+                                                        : "up_proj");
+      const auto piece = [i](const auto& all, int64_t n) {
+        return std::remove_cvref_t<decltype(all)>(all.begin() + i * n, all.begin() + (i + 1) * n);
+      };
+      either[2].push_back(safe_tensor(name, "F8_E4M3", {height, cols}, piece(turned, height * cols)));
+      either[2].push_back(safe_tensor(name + "_scale_inv", "F32", {grid, down}, piece(turned_scales, grid * down)));
+    }
+  }
+  for (const bool keep : {false, true}) {
+    std::vector<gguf::File> files;
+    std::vector<std::unique_ptr<HfFolder>> folders;
+    for (const auto& tensors : either) {
+      folders.push_back(std::make_unique<HfFolder>(m));
+      folders.back()->write("model.safetensors", safetensors_file(tensors));
+      Result<gguf::File> f = convert::open_model(folders.back()->path(), {.keep_fp8 = keep, .threads = 2});
+      ASSERT_TRUE(f.ok()) << f.error().message;
+      files.push_back(std::move(f).value());
+    }
+    const gguf::TensorInfo* const down = files[2].find_tensor("blk.1.ffn_down_exps.weight");
+    ASSERT_NE(down, nullptr);
+    EXPECT_EQ(down->dtype, keep ? DType::kFP8 : DType::kBF16);
+    for (const gguf::TensorInfo& a : files[2].tensors())
+      for (const gguf::File* other : {&files[0], &files[1]}) {
+        const gguf::TensorInfo* const b = other->find_tensor(a.name);
+        ASSERT_NE(b, nullptr) << a.name;
+        ASSERT_EQ(a.bytes, b->bytes) << a.name;
+        EXPECT_EQ(std::memcmp(a.data, b->data, static_cast<size_t>(a.bytes)), 0) << a.name;
+      }
+  }
+}
+
 }  // namespace
 }  // namespace quire::test

@@ -8,6 +8,7 @@
 #include "convert/support.h"
 #include "convert/vision_folder.h"
 #include "support/tiny_towers.h"
+#include "vision/config.h"
 
 namespace quire::test {
 namespace {
@@ -188,6 +189,94 @@ TEST_F(VisionFolders, OfGemma4MayHaveInfiniteBounds) {
   ASSERT_TRUE(opened.ok() && opened->has_value());
   EXPECT_EQ(*reinterpret_cast<const float*>((*opened)->find_tensor("v.blk.0.ffn_up.input_max")->data),
             std::numeric_limits<float>::max());
+}
+
+// llama.cpp refuses a tower with more levels than the text model's file names.
+TEST_F(VisionFolders, SayInTheTextModelHowManyBlocksGoThere) {
+  write(tiny_tower("vision-qwen3vl"));
+  converted(folder_);
+  EXPECT_EQ(std::move(gguf::File::open(folder_.path("m.gguf"))).value().get_u32("qwen3.n_deepstack_layers").value(),
+            2u);
+  write(tiny_tower("vision-qwen35"));
+  converted(folder_);
+  EXPECT_FALSE(std::move(gguf::File::open(folder_.path("m.gguf"))).value().has("qwen3.n_deepstack_layers"));
+}
+
+// preprocessor_config.json of Gemma 3 as it is published, with sizes of the small tower.
+json gemma_processor(const TinyTower& t) {
+  const int64_t side = t.side() * t.patch;
+  return {{"do_convert_rgb", nullptr},
+          {"do_normalize", true},
+          {"do_pan_and_scan", nullptr},
+          {"do_rescale", true},
+          {"do_resize", true},
+          {"image_mean", {0.5, 0.5, 0.5}},
+          {"image_processor_type", "Gemma3ImageProcessor"},
+          {"image_seq_length", t.positions / t.merge / t.merge},
+          {"image_std", {0.5, 0.5, 0.5}},
+          {"pan_and_scan_max_num_crops", nullptr},
+          {"pan_and_scan_min_crop_size", nullptr},
+          {"pan_and_scan_min_ratio_to_activate", nullptr},
+          {"processor_class", "Gemma3Processor"},
+          {"resample", 2},
+          {"rescale_factor", 0.00392156862745098},
+          {"size", {{"height", side}, {"width", side}}}};
+}
+
+TEST_F(VisionFolders, OfGemmaSayWhetherPicturesAreSeenInPieces) {
+  const TinyTower tower = tiny_tower("vision-gemma3");
+  write(tower);
+  json processor = gemma_processor(tower);
+  const auto written = [&] {
+    folder_.write_json("preprocessor_config.json", processor);
+    converted(folder_);
+    return std::move(read_vision_config(std::move(gguf::File::open(mmproj())).value())).value().pan_and_scan;
+  };
+  EXPECT_EQ(written(), image::PanAndScan{});
+  processor["do_pan_and_scan"] = true;
+  EXPECT_EQ(written(), image::PanAndScan{.on = true});
+  processor["pan_and_scan_min_crop_size"] = 300;
+  processor["pan_and_scan_max_num_crops"] = 5;
+  processor["pan_and_scan_min_ratio_to_activate"] = 1.7;
+  EXPECT_EQ(written(), (image::PanAndScan{.on = true, .min_crop = 300, .max_crops = 5, .min_ratio = 1.7f}));
+}
+
+// A number of the whole processor, where that has all in one file.
+TEST_F(VisionFolders, OfGemmaHaveTheirTokensInEitherFile) {
+  const TinyTower tower = tiny_tower("vision-gemma3");
+  write(tower);
+  json processor = gemma_processor(tower);
+  const json tokens = processor["image_seq_length"];
+  processor.erase("image_seq_length");
+  folder_.write_json("processor_config.json", {{"image_processor", processor}, {"image_seq_length", tokens}});
+  EXPECT_EQ(error(), "");
+  folder_.write_json("processor_config.json", {{"image_processor", processor}});
+  EXPECT_THAT(error(), HasSubstr("do not become 256 tokens"));
+}
+
+TEST_F(VisionFolders, AreRefusedForPreprocessingThatFilesCannotSay) {
+  const auto refusal = [&](const char* tower, const json& change) {
+    const TinyTower t = tiny_tower(tower);
+    write(t);
+    json processor = t.gemma() ? gemma_processor(t)
+                               : json{{"image_processor_type", "Qwen2VLImageProcessorFast"},
+                                      {"patch_size", t.patch},
+                                      {"merge_size", t.merge},
+                                      {"temporal_patch_size", 2}};
+    processor.update(change);
+    folder_.write_json("preprocessor_config.json", processor);
+    return error();
+  };
+  EXPECT_EQ(refusal("vision-qwen3vl", json::object()), "");
+  EXPECT_THAT(refusal("vision-qwen3vl", {{"resample", 2}}), HasSubstr("another filter than 3 (bicubic)"));
+  EXPECT_THAT(refusal("vision-qwen3vl", {{"rescale_factor", 0.5}}), HasSubstr("rescale_factor: 0.5"));
+  EXPECT_THAT(refusal("vision-qwen3vl", {{"merge_size", 1}}), HasSubstr("a token is 1 x 1 patches here"));
+  EXPECT_THAT(refusal("vision-qwen3vl", {{"temporal_patch_size", 1}}), HasSubstr("temporal_patch_size: 1"));
+  EXPECT_THAT(refusal("vision-qwen3vl", {{"do_pan_and_scan", true}}), HasSubstr("do_pan_and_scan"));
+  EXPECT_THAT(refusal("vision-qwen3vl", {{"image_processor_type", "CLIPImageProcessor"}}), HasSubstr("CLIP"));
+  EXPECT_THAT(refusal("vision-gemma3", {{"do_resize", false}}), HasSubstr("do_resize: false"));
+  EXPECT_THAT(refusal("vision-gemma3", {{"do_center_crop", true}}), HasSubstr("do_center_crop: true"));
+  EXPECT_THAT(refusal("vision-gemma3", {{"resample", 3}}), HasSubstr("another filter than 2 (bilinear)"));
 }
 
 TEST_F(VisionFolders, AreRefusedForWhatIsMissingOrTooMuch) {

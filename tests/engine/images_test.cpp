@@ -121,7 +121,7 @@ TEST(Images, TowersThatDoNotFitAreNamed) {
   EXPECT_NE(refusal(folder.path("none.gguf")).find("none.gguf"), std::string::npos);
   EXPECT_EQ(load_or_die(folder.path())->vision->token, kImagePad);
   EXPECT_EQ((*load_model(folder.path(), {.vision = false}))->vision, nullptr);
-  EXPECT_EQ((*load_model(folder.path(), {.max_image_pixels = 100 * 100}))->vision->spec.max_pixels, 100 * 100);
+  EXPECT_EQ((*load_model(folder.path(), {.pictures = {.max_pixels = 100 * 100}}))->vision->spec.max_pixels, 100 * 100);
 }
 
 TEST(Images, GemmasTowerMustFitWindowsAndTokenizer) {

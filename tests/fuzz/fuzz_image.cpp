@@ -81,6 +81,13 @@ void read_spec(std::string_view text) {
   if (!spec.ok()) return;
   const auto plan = plan_image(*spec, 640, 480);
   require_sentence(plan, Fault::kRequest);
+  constexpr int64_t kWidth = 640, kHeight = 100;
+  int64_t seen = 0;
+  for (const Crop& crop : views_of(*spec, kWidth, kHeight)) {
+    require(crop.x >= 0 && crop.x + crop.width <= kWidth && crop.y == 0, "a piece lies within the picture");
+    seen += crop.width;
+  }
+  require(seen == 0 || seen == kWidth, "pieces cover the picture");
 }
 
 }  // namespace

@@ -1,7 +1,8 @@
 // What src/image makes of a file, for scripts that compare it with PIL and transformers (compare_test.py).
 //   image_tool pixels FILE                     a line "WIDTH HEIGHT", then red, green and blue of each pixel
 //   image_tool resize FILE WIDTH HEIGHT 2|3    the same, resized: 2 bilinear, 3 bicubic
-//   image_tool patches FILE CONFIG PATCH       a line "ROWS COLUMNS TOKENS", then float32 values
+//   image_tool patches FILE CONFIG PATCH       a line "ROWS COLUMNS TOKENS", then float32 values: of the whole, and of
+//                                              what else is seen of it
 //   image_tool times FILE WIDTH HEIGHT N       the shortest of N times in ms: decoding, and bicubic resizing
 //   image_tool header FILE                     what read_header says, or why it refuses, and how many ms that took
 #include <algorithm>
@@ -50,11 +51,14 @@ void print_pixels(const image::Pixels& p) {
 void print_patches(const image::Pixels& pixels, const char* config, const char* tower_patch) {
   const auto spec =
       value_or_exit(image::read_image_spec(nlohmann::json::parse(read_file(config)), std::atoi(tower_patch)));
-  const image::Patches p = value_or_exit(image::prepare(pixels, spec));
-  std::printf("%ld %ld %ld\n", static_cast<long>(p.plan.rows), static_cast<long>(p.plan.columns),
-              static_cast<long>(p.plan.tokens));
-  const std::vector<float> values = test::image_values(p, spec);
-  std::fwrite(values.data(), sizeof(float), values.size(), stdout);
+  for (const image::Crop& crop : image::views_of(spec, pixels.width(), pixels.height())) {
+    const image::Patches p = value_or_exit(image::prepare(pixels, spec, crop));
+    if (crop.whole())
+      std::printf("%ld %ld %ld\n", static_cast<long>(p.plan.rows), static_cast<long>(p.plan.columns),
+                  static_cast<long>(p.plan.tokens));
+    const std::vector<float> values = test::image_values(p, spec);
+    std::fwrite(values.data(), sizeof(float), values.size(), stdout);
+  }
 }
 
 void print_times(const std::string& file, int64_t width, int64_t height, int repeats) {

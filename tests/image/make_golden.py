@@ -55,8 +55,22 @@ def plans(count):
         w, h = rng.choice([(rng.randint(1, 100), rng.randint(1, 100)), (rng.randint(1, 5000), rng.randint(1, 5000)),
                            (rng.randint(1, 9000), rng.randint(1, 60)), (rng.randint(1, 60), rng.randint(1, 9000)),
                            (rng.randint(1, 40) * 16, rng.randint(1, 40) * 16)])
-        for name in references.CONFIGS:
+        for name in (n for n in references.CONFIGS if n != "gemma3-scans"):
             yield [name, w, h, *references.size_for(name, w, h)]
+
+
+def scans(count):
+    rng = random.Random(3)
+    usual = 256, 4, 1.2
+    for i in range(count):
+        longer = rng.randint(1, rng.choice([300, 4000]))
+        shorter = rng.randint(max(1, longer // 9), longer)
+        rule = usual if i % 2 else (rng.randint(1, 300), rng.randint(2, 9), rng.choice([1.0, 1.2, 1.25, 2.0, 3.5]))
+        w, h = rng.choice([(longer, shorter), (shorter, longer)])
+        yield [w, h, *rule, references.pieces(w, h, *rule)]
+    # Where ratios are exactly those that pieces begin with, or end just below.
+    for longer, shorter in ((1200, 1000), (1199, 1000), (600, 500), (768, 640), (1320, 1100), (12000, 10000)):
+        yield [longer, shorter, *usual, references.pieces(longer, shorter, *usual)]
 
 
 def main():
@@ -67,7 +81,7 @@ def main():
         (folder / name).write_bytes(data)
         pixels = references.pixels(data)
         files[name] = {"width": pixels.shape[1], "height": pixels.shape[0], "pixels": sha256(pixels)}
-    for name in ("qwen3", "gemma3", "gemma4"):
+    for name in ("qwen3", "gemma3", "gemma3-scans", "gemma4"):
         (folder / f"spec-{name}.json").write_text(json.dumps(references.CONFIGS[name]))
     patches = {}
     for name, config in references.CONFIGS.items():
@@ -77,7 +91,7 @@ def main():
             patches.setdefault(name, []).append([width, height, rows, columns, tokens, hashed])
     golden = {"made_with": {"pillow": PIL.__version__, "transformers": transformers.__version__},
               "files": files, "configs": references.CONFIGS, "patches": patches,
-              "resizes": list(resizes(220)), "plans": list(plans(200))}
+              "resizes": list(resizes(220)), "plans": list(plans(200)), "scans": list(scans(200))}
     lines = json.dumps(golden, indent=None).replace('], [', '],\n[').replace('}, "', '},\n"')
     (ROOT / "data/image.json").write_text(lines + "\n")
 

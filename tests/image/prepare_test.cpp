@@ -10,7 +10,7 @@ namespace quire::image::test {
 namespace {
 
 int64_t tower_patch(const std::string& config) {
-  if (config == "gemma3") return 14;
+  if (config.starts_with("gemma3")) return 14;
   return 0;
 }
 
@@ -52,14 +52,41 @@ TEST(Plan, HasTheSizesOfTransformers) {
 TEST(Prepare, HasTheValuesOfTransformers) {
   for (const auto& [config, rows] : golden()["patches"].items())
     for (const auto& row : rows) {
-      const auto patches = prepare(noise(row[0], row[1], 1), spec_of(config));
-      ASSERT_TRUE(patches.ok()) << patches.error().message;
-      EXPECT_EQ(patches->plan.rows, row[2]) << config << row;
-      EXPECT_EQ(patches->plan.columns, row[3]) << config << row;
-      EXPECT_EQ(patches->plan.tokens, row[4]) << config << row;
-      EXPECT_EQ(sha256(std::span<const float>(quire::test::image_values(*patches, spec_of(config)))), row[5])
-          << config << row;
+      std::vector<float> values;
+      for (const Crop& crop : views_of(spec_of(config), row[0], row[1])) {
+        const auto patches = prepare(noise(row[0], row[1], 1), spec_of(config), crop);
+        ASSERT_TRUE(patches.ok()) << patches.error().message;
+        EXPECT_EQ(patches->plan.rows, row[2]) << config << row;
+        EXPECT_EQ(patches->plan.columns, row[3]) << config << row;
+        EXPECT_EQ(patches->plan.tokens, row[4]) << config << row;
+        const std::vector<float> more = quire::test::image_values(*patches, spec_of(config));
+        values.insert(values.end(), more.begin(), more.end());
+      }
+      EXPECT_EQ(sha256(std::span<const float>(values)), row[5]) << config << row;
     }
+}
+
+TEST(PanAndScan, HasThePiecesOfTransformers) {
+  size_t most = 0, none = 0;
+  for (const auto& row : golden()["scans"]) {
+    ImageSpec spec = spec_of("gemma3");
+    spec.pan_and_scan = {.on = true, .min_crop = row[2], .max_crops = row[3], .min_ratio = row[4]};
+    const std::vector<Crop> views = views_of(spec, row[0], row[1]);
+    ASSERT_FALSE(views.empty());
+    EXPECT_TRUE(views[0].whole());
+    std::vector<Crop> expected(1);
+    for (const auto& piece : row[5]) expected.push_back({piece[0], piece[1], piece[2], piece[3]});
+    EXPECT_EQ(views, expected) << row;
+    most = std::max(most, views.size());
+    none += views.size() == 1;
+  }
+  EXPECT_GT(most, 5u);
+  EXPECT_GT(none, 40u);
+}
+
+TEST(PanAndScan, IsOffUnlessItIsAskedFor) {
+  EXPECT_EQ(views_of(spec_of("gemma3"), 4000, 1000), std::vector<Crop>(1));
+  EXPECT_EQ(views_of(spec_of("gemma3-scans"), 4000, 1000).size(), 4u);
 }
 
 // By hand: 4 x 4 patches of one pixel, two by two to a token.

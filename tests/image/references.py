@@ -25,11 +25,15 @@ CONFIGS = {
     "gemma3": {"image_processor_type": "Gemma3ImageProcessor", "size": {"height": 896, "width": 896}, "resample": 2,
                "image_mean": HALF, "image_std": HALF, "image_seq_length": 256, "do_pan_and_scan": None,
                "rescale_factor": 0.00392156862745098},
+    "gemma3-scans": {"image_processor_type": "Gemma3ImageProcessor", "size": {"height": 896, "width": 896},
+                     "image_mean": HALF, "image_std": HALF, "do_pan_and_scan": True, "pan_and_scan_min_crop_size": 20,
+                     "pan_and_scan_max_num_crops": 3, "pan_and_scan_min_ratio_to_activate": 1.3},
     "gemma4": GEMMA4,
     "gemma4-small": {**GEMMA4, "max_soft_tokens": 70},
 }
 # The side of a patch, which Gemma 3 has in the tower's configuration alone.
-TOWER_PATCH = {"qwen3": 16, "qwen3-small": 16, "qwen2": 14, "gemma3": 14, "gemma4": 16, "gemma4-small": 16}
+TOWER_PATCH = {"qwen3": 16, "qwen3-small": 16, "qwen2": 14, "gemma3": 14, "gemma3-scans": 14, "gemma4": 16,
+               "gemma4-small": 16}
 
 
 def pixels(data):
@@ -49,21 +53,29 @@ def processor(name):
 
 
 def patches(name, image):
-    """Rows and columns of patches, tokens, and the patches in the order in which the tower takes them."""
+    """Rows and columns of patches, tokens, and the patches in the order in which the tower takes them: of the whole, and
+    then of the pieces of pan and scan."""
     out = processor(name)(images=[image], return_tensors="np")
     values = np.asarray(out["pixel_values"], np.float32)
     if name.startswith("qwen"):
         _, rows, columns = (int(n) for n in out["image_grid_thw"][0])
         return rows, columns, rows * columns // CONFIGS[name]["merge_size"] ** 2, values
-    if name == "gemma3":
+    if name.startswith("gemma3"):
         side, patch = values.shape[-1], TOWER_PATCH[name]
         n = side // patch
-        cut = values[0].reshape(3, n, patch, n, patch).transpose(1, 3, 0, 2, 4)
-        return n, n, CONFIGS[name]["image_seq_length"], cut
+        cut = values.reshape(-1, 3, n, patch, n, patch).transpose(0, 2, 4, 1, 3, 5)
+        return n, n, CONFIGS[name].get("image_seq_length", 256), cut
     places = np.asarray(out["image_position_ids"])[0]
     real = places[:, 0] >= 0
     columns, rows = (int(n) + 1 for n in places.max(axis=0))
     return rows, columns, int(np.asarray(out["num_soft_tokens_per_image"])[0]), values[0][real]
+
+
+def pieces(width, height, min_crop, max_crops, min_ratio):
+    """What pan and scan shows of a picture besides the whole: x, y, width and height of each piece."""
+    places = np.stack(np.meshgrid(np.arange(width, dtype=np.int32), np.arange(height, dtype=np.int32)))
+    cut = Gemma3ImageProcessorPil().pan_and_scan(places, min_crop, max_crops, min_ratio)
+    return [[int(p[0, 0, 0]), int(p[1, 0, 0]), p.shape[2], p.shape[1]] for p in cut if p.size]
 
 
 def size_for(name, width, height):
@@ -74,8 +86,8 @@ def size_for(name, width, height):
             size = config.get("size") or {"shortest_edge": config["min_pixels"], "longest_edge": config["max_pixels"]}
             side = config["patch_size"] * config["merge_size"]
             h, w = smart_resize(height, width, side, size["shortest_edge"], size["longest_edge"])
-        elif name == "gemma3":
-            return 896, 896, config["image_seq_length"]
+        elif name.startswith("gemma3"):
+            return 896, 896, 256
         else:
             pool = config["pooling_kernel_size"]
             side = config["patch_size"] * pool

@@ -70,7 +70,15 @@ TEST(Spec, RefusesWhatItDoesNotUnderstand) {
   EXPECT_EQ(refusal({{"image_processor", 3}}), "image_processor: is not an object");
   EXPECT_EQ(refusal({{"image_processor_type", "CLIPImageProcessor"}}),
             "image_processor_type: 'CLIPImageProcessor' is no processor that is known here");
-  EXPECT_EQ(refusal(changed("gemma3", {{"do_pan_and_scan", true}}), 14), "do_pan_and_scan: true is not supported");
+  EXPECT_EQ(refusal(changed("qwen3", {{"do_pan_and_scan", true}})),
+            "do_pan_and_scan: true is not supported with this processor");
+  EXPECT_EQ(refusal(changed("gemma3", {{"do_pan_and_scan", 1}}), 14), "do_pan_and_scan: is not true or false");
+  EXPECT_EQ(refusal(changed("gemma3", {{"pan_and_scan_max_num_crops", 65}}), 14),
+            "pan_and_scan_max_num_crops: 65 is not between 1 and 64");
+  EXPECT_EQ(refusal(changed("gemma3", {{"pan_and_scan_min_crop_size", 0}}), 14),
+            "pan_and_scan_min_crop_size: 0 is not between 1 and 65536");
+  EXPECT_EQ(refusal(changed("gemma3", {{"pan_and_scan_min_ratio_to_activate", "x"}}), 14),
+            "pan_and_scan_min_ratio_to_activate: is not a number");
   EXPECT_EQ(refusal(changed("qwen3", {{"do_resize", false}})), "do_resize: false is not supported");
   EXPECT_EQ(refusal(changed("qwen3", {{"do_resize", "no"}})), "do_resize: is not true or false");
   EXPECT_EQ(refusal(changed("qwen3", {{"resample", 1}})), "resample: 1 is neither 2 (bilinear) nor 3 (bicubic)");

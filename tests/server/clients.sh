@@ -1,16 +1,18 @@
 #!/usr/bin/env bash
 # Runs clients that others made (PyPI) against `quire serve` with the demo model: litellm, openai, ollama, LangChain,
-# Node's fetch where there is one, and sglang-router and vllm-router in front of two servers. Needs python3 with venv,
-# and PyPI for the first run; not part of ctest for that reason.
+# Node's fetch where there is one, and sglang-router and vllm-router in front of two servers; and openai, anthropic,
+# ollama and litellm with pictures. Needs python3 with venv, and PyPI for the first run; not part of ctest for that
+# reason.
 #   tests/server/clients.sh [PROGRAM] [VENV]      default: build/release/quire, build/clients-venv
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 program=${1:-build/release/quire}
 venv=${2:-build/clients-venv}
 
-if [ ! -x "$venv/bin/python" ] || ! "$venv/bin/python" -c 'import litellm, langchain_openai, ollama' 2>/dev/null; then
+if [ ! -x "$venv/bin/python" ] || ! "$venv/bin/python" -c 'import litellm, langchain_openai, ollama, anthropic, PIL' 2>/dev/null; then
   python3 -m venv "$venv"
-  "$venv/bin/pip" install --quiet openai ollama litellm langchain-openai sglang-router vllm-router
+  "$venv/bin/pip" install --quiet openai ollama litellm langchain-openai anthropic pillow \
+    sglang-router vllm-router
 fi
 
 work=$(mktemp -d)
@@ -52,3 +54,18 @@ for router in sglang_router vllm_router; do
 done
 
 "$venv/bin/python" tests/server/clients_test.py "${servers[@]}" "${routers[@]}"
+
+# A model that sees, and a host whose pictures its server fetches.
+"$venv/bin/python" tests/vision/picture_folders.py "$work/sees"
+mkdir "$work/pictures"
+host=$(free_port)
+"$venv/bin/python" -m http.server "$host" --bind 127.0.0.1 --directory "$work/pictures" >"$work/host.log" 2>&1 &
+pids+=($!)
+wait_for "http://127.0.0.1:$host/" $! "$work/host.log"
+port=$(free_port)
+"$program" serve -m "$work/sees" --port "$port" -c 2048 --served-model-name sees \
+  --allowed-media-domains "localhost:$host" 2>"$work/sees.log" &
+pids+=($!)
+wait_for "http://127.0.0.1:$port/health" $! "$work/sees.log"
+"$venv/bin/python" tests/server/picture_clients_test.py "http://127.0.0.1:$port" "http://localhost:$host" \
+  "$work/pictures"

@@ -18,15 +18,15 @@ DONE = "document.querySelector('#stop').hidden && document.querySelector('.messa
 
 
 class Serve:
-    """`quire serve` with the demo model."""
+    """`quire serve` with the demo model, or another one."""
 
-    def __init__(self, *options):
+    def __init__(self, *options, model=MODEL):
         self.log = tempfile.NamedTemporaryFile("w", prefix="quire-page-")
         command = [
             Setting.program,
             "serve",
             "-m",
-            str(MODEL),
+            str(model),
             "--port",
             "0",
             "-c",

@@ -25,6 +25,7 @@ from page_features_test import (  # noqa: F401, to be found beside those of this
     Settings,
 )
 from page_harness import DONE, PageTest, Serve, Setting, close_setting, open_setting
+from page_pictures_test import Pictures  # noqa: F401, likewise
 from page_text_test import Injection, Markdown  # noqa: F401, likewise
 from scripted_upstream import BREAK, Failure, call, finish, reasoning, text
 

@@ -34,12 +34,13 @@ inline constexpr char kGemmaTemplate[] =
     "{%- else -%}{{ part.text | trim }}{%- endif -%}{%- endfor -%}{%- endif -%}{{ '<|im_end|>\\n' }}{%- endfor -%}"
     "{%- if add_generation_prompt -%}{{ '<|im_start|>assistant\\n' }}{%- endif -%}";
 
-// A small model with a tower, whose vocabulary has these control tokens.
+// A small model with a tower, whose vocabulary has these control tokens. `processor`: its preprocessor_config.json.
 struct PictureModel {
   const char *text, *tower;
   std::array<const char*, 3> tokens;
 };
-inline ModelPtr picture_model(const PictureModel& of, const std::string& chat_template, int64_t max_pixels) {
+inline ModelPtr picture_model(const PictureModel& of, const std::string& chat_template, int64_t max_pixels,
+                              const nlohmann::json& processor = {}) {
   const std::vector<TinyModel> all = tiny_models();
   TinyModel tiny = *std::ranges::find(all, of.text, &TinyModel::name);
   tiny.hidden = tiny_tower(of.tower).out;
@@ -66,9 +67,11 @@ inline ModelPtr picture_model(const PictureModel& of, const std::string& chat_te
   const ModelPtr model = load_or_die(path);
   const HfFolder tower;
   write_tower_folder(tiny_tower(of.tower), tower);
+  if (!processor.empty()) tower.write_json("preprocessor_config.json", processor);
   auto opened = convert::open_vision(tower.path());
   QUIRE_CHECK(opened.ok() && opened->has_value(), "the tower's folder");
-  auto vision = load_vision(std::move(**opened), model->model->config(), &*model->tokenizer, max_pixels);
+  auto vision =
+      load_vision(std::move(**opened), model->model->config(), &*model->tokenizer, {.max_pixels = max_pixels});
   QUIRE_CHECK(vision.ok(), "{}", vision.ok() ? "" : vision.error().message);
   std::const_pointer_cast<LoadedModel>(model)->vision = std::move(vision).value();
   return model;
@@ -81,9 +84,10 @@ inline ModelPtr picture_model(const std::string& chat_template = kPictureTemplat
 }
 // Gemma's: 16 tokens for any picture, each of them `row`.
 inline ModelPtr gemma_picture_model(const char* row = "<image_soft_token>",
-                                    const std::string& chat_template = kGemmaTemplate) {
+                                    const std::string& chat_template = kGemmaTemplate,
+                                    const nlohmann::json& processor = {}) {
   return picture_model({"tiny-gemma3", "vision-gemma3", {"<start_of_image>", row, "<end_of_image>"}}, chat_template,
-                       1 << 20);
+                       1 << 20, processor);
 }
 
 // Gemma 4's: a token for 48 x 48 pixels, 64 at most.

@@ -377,6 +377,31 @@ TEST_F(PicturesInRequests, OfGemmaStandBetweenLineBreaks) {
   }
 }
 
+// What Gemma3Processor writes around the pieces of pan and scan, once for each picture that has some.
+TEST_F(PicturesInRequests, OfGemmaAreSeenInPieces) {
+  const Json scans = {{"do_pan_and_scan", true}, {"pan_and_scan_min_crop_size", 4}};
+  serve({}, gemma_picture_model("<image_soft_token>", kGemmaTemplate, scans));
+  ASSERT_EQ(chat({image_part(), text_part("and"), image_part("png-rgb"), image_part("jpeg-turned6")}).status, 200);
+  const std::string picture = "\n\n<start_of_image><image_soft_token><end_of_image>\n\n";
+  const std::string pieces = "Here is the original image " + picture +
+                             " and here are some crops to help you see better " + picture + " " + picture;
+  EXPECT_THAT(prompt(), HasSubstr("user\n" + pieces + "and" + pieces + pieces + "<|im_end|>"));
+  check_places();
+  const Request q = request();
+  ASSERT_EQ(q.images->size(), 9u);
+  const auto digest = [&](size_t i) { return (*q.images)[i].digest; };
+  for (size_t i = 0; i < 3; ++i) {
+    EXPECT_EQ(digest(i), digest(3 + i));
+    EXPECT_NE(digest(i), digest(6 + i));
+    EXPECT_NE(digest(i), digest((i + 1) % 3));
+  }
+  // 19 pixels in two pieces: the second begins where the first ends.
+  const std::string file = picture_file("png-rgb");
+  const image::Pixels pixels = std::move(image::decode(std::as_bytes(std::span(file)), {})).value();
+  const image::Patches second = std::move(image::prepare(pixels, model_->vision->spec, {10, 0, 9, 13})).value();
+  EXPECT_TRUE(std::ranges::equal((*q.images)[2].patches->bytes(), second.bytes()));
+}
+
 TEST_F(PicturesInRequests, OfGemmaAreNoTexts) {
   serve({}, gemma_picture_model());
   const std::string marker = "<start_of_image>";

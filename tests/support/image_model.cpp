@@ -99,7 +99,7 @@ const ModelPtr& image_model(Device device, ImageKind kind) {
 ModelPtr image_model_of(int64_t max_image_pixels) {
   const HfFolder folder;
   write_image_model(folder);
-  Result<ModelPtr> model = load_model(folder.path(), {.max_image_pixels = max_image_pixels});
+  Result<ModelPtr> model = load_model(folder.path(), {.pictures = {.max_pixels = max_image_pixels}});
   QUIRE_CHECK(model.ok(), "{}", model.error().message);
   return std::move(model).value();  // its mappings stay when the folder is gone
 }

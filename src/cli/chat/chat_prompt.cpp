@@ -79,16 +79,16 @@ Result<ChatPrompt> encode_chat(const LoadedModel& model, const ordered_json& mes
     return prompt;
   }
   if (model.vision == nullptr)
-    return request_error("the model takes no pictures: there is no mmproj file beside it (--mmproj FILE)");
+    return request_error("the model takes no pictures: no vision tower was loaded with it (--mmproj names a file)");
   const LoadedVision& vision = *model.vision;
   QUIRE_TRY(const server::Conversation c, read_parts(messages));
   const server::PictureTemplate with_pictures(render, t, vision);
-  QUIRE_TRY(const RenderedPrompt rendered, with_pictures.render(*c.messages, c.pictures, render));
-  prompt.tokens = encoded(rendered);
   server::ApiResult<std::vector<server::PlacedPicture>> planned =
       server::plan_pictures(*c.messages, c.pictures, vision.spec, {});
   if (!planned.ok()) return as_error(planned.error());
   prompt.pictures = std::move(*planned);
+  QUIRE_TRY(const RenderedPrompt rendered, with_pictures.render(*c.messages, c.pictures, prompt.pictures, render));
+  prompt.tokens = encoded(rendered);
   std::vector<int64_t> none;
   const server::ApiStatus placed =
       server::expand_pictures(prompt.tokens, vision.token, with_pictures.pad(), prompt.pictures, none);

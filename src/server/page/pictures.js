@@ -21,8 +21,11 @@ function dataUrlOf(blob) {
 // Browsers keep a few million characters of chats: large pictures are made smaller.
 async function pictureUrl(file) {
   if (file.size > LARGEST_PICTURE) throw new RangeError("too large");
-  if (file.size <= SMALL_PICTURE) return dataUrlOf(file);
-  const bitmap = await createImageBitmap(file);
+  const bitmap = await createImageBitmap(file); // which fails where the file is no picture
+  if (file.size <= SMALL_PICTURE) {
+    bitmap.close();
+    return dataUrlOf(file);
+  }
   const factor = Math.min(1, LONGEST_SIDE / Math.max(bitmap.width, bitmap.height));
   const canvas = make("canvas", { width: Math.max(1, Math.round(bitmap.width * factor)),
     height: Math.max(1, Math.round(bitmap.height * factor)) });
@@ -61,6 +64,8 @@ function takeDropped(event, files) {
 
 function listenForPictures() {
   $("prompt").addEventListener("paste", (e) => {
+    // Office programs put a picture of a text beside the text that was copied.
+    if (e.clipboardData?.getData("text/plain")) return;
     const files = [...(e.clipboardData?.files ?? [])].filter(isPicture);
     takeDropped(e, files);
   });
