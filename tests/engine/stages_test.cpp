@@ -6,6 +6,7 @@
 #include <numeric>
 #include <random>
 
+#include "engine/constraints.h"
 #include "engine/cpu_device.h"
 #include "engine/engine_rig.h"
 #include "engine/images_rig.h"
@@ -103,6 +104,23 @@ TEST_P(Stages, GiveTheBitsOfOneDevice) {
       if (HasFailure()) return;
     }
   EXPECT_GT(tried, 0);
+}
+
+// Masks are of the last stage, and wait for tokens of steps that are not always the one before.
+TEST(Stages, FormsAreHeldTo) {
+  if (!has_grammars()) GTEST_SKIP() << "compiled without grammars";
+  const ModelPtr model = tiny("tiny-llama");
+  std::vector<Arrival> script = script_of(8, 20);
+  const auto form = constraint_of(model, {GrammarKind::kRegex, "[a-z0-9]{3,40}"});
+  for (size_t i = 0; i < script.size(); i += 2)
+    if (Request& r = script[i].request; !r.embed) r.constraint = form;
+  EngineOptions alone = crowded(1, 1);
+  const auto one = make_engine(model, alone);
+  const std::vector<Heard> want = play(*one, script);
+  for (const int depth : {1, 2}) {
+    const auto two = make_engine(model, crowded(2, depth));
+    expect_same(want, play(*two, script));
+  }
 }
 
 // What leaves for the host and comes back is where other things were taken from, on every stage.
