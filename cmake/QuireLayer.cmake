@@ -1,6 +1,6 @@
 # One static library per folder of src/. Files are found by name, and the name says how they are built:
 #   *_avxvnni.cpp, *_avx512.cpp, *_amx.cpp  kernels of x86-64, compiled for that instruction set, called behind a CPU check
-#   *_dotprod.cpp, *_i8mm.cpp             the same of ARM
+#   *_dotprod.cpp, *_i8mm.cpp, *_bfmmla.cpp  the same of ARM
 #   *_x86.cpp, *_arm.cpp                  what else one kind of CPU has
 #   *_avx2.cpp                            kernels in AVX2's intrinsics, which core/m256.h has for ARM as well
 #   test.cpp (under src/ops)              conformance cases, part of the library: `quire test-ops` runs them
@@ -35,7 +35,7 @@ if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(aarch64|arm64)$")
 else()
   set(QUIRE_ON_ARM OFF)
   set(QUIRE_ISA_BASE -march=x86-64-v3)
-  set(QUIRE_OTHER_CPUS "_(dotprod|i8mm|arm)\\.cpp$")
+  set(QUIRE_OTHER_CPUS "_(dotprod|i8mm|bfmmla|arm)\\.cpp$")
 endif()
 
 add_library(quire_flags INTERFACE)
@@ -46,13 +46,20 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   list(APPEND QUIRE_CXX_FLAGS -Wno-restrict -Wno-stringop-overflow)  # false in GCC 12 (PR105329, fmt)
 endif()
 if(QUIRE_ON_ARM)  # char as on x86-64, where everything is tested; nothing about calls that GCC 9 made in another way
-  list(APPEND QUIRE_CXX_FLAGS -fsigned-char -Wno-psabi)
+  set(QUIRE_ARM_FLAGS -fsigned-char -Wno-psabi)
+  list(APPEND QUIRE_CXX_FLAGS ${QUIRE_ARM_FLAGS})
 endif()
 target_compile_options(quire_flags INTERFACE "$<$<COMPILE_LANGUAGE:C,CXX>:${QUIRE_CXX_FLAGS}>")
 if(QUIRE_CUDA)
   # Kernels use intrinsics for what must not be contracted; --fmad stays on.
-  target_compile_options(quire_flags INTERFACE
-    "$<$<COMPILE_LANGUAGE:CUDA>:--Werror=all-warnings;-diag-suppress=2810,20208;--expt-relaxed-constexpr;-Xcompiler=-Wall;-Xcompiler=-Wextra;-Xcompiler=-Wno-missing-field-initializers;-Xcompiler=${QUIRE_ISA_BASE}>")
+  set(QUIRE_CUDA_FLAGS --Werror=all-warnings -diag-suppress=2810,20208 --expt-relaxed-constexpr)
+  foreach(flag -Wall -Wextra -Wno-missing-field-initializers ${QUIRE_ISA_BASE} ${QUIRE_ARM_FLAGS})
+    list(APPEND QUIRE_CUDA_FLAGS -Xcompiler=${flag})
+  endforeach()
+  if(QUIRE_ON_ARM)  # nvcc's own parsers, for the host's code and the device's
+    list(APPEND QUIRE_CUDA_FLAGS -Xcudafe=--signed_chars)
+  endif()
+  target_compile_options(quire_flags INTERFACE "$<$<COMPILE_LANGUAGE:CUDA>:${QUIRE_CUDA_FLAGS}>")
   # fmt 9 takes nvcc for a compiler without constexpr functions, and then fails in its own.
   target_compile_definitions(quire_flags INTERFACE "$<$<COMPILE_LANGUAGE:CUDA>:FMT_USE_CONSTEXPR=1>")
   # C++ files include nothing of CUDA: they are compiled with the flags of the other presets, and ccache has them.
@@ -87,6 +94,7 @@ set(QUIRE_ISA_AMX ${QUIRE_ISA_AVX512} -mavx512fp16 -mamx-tile -mamx-bf16 -mamx-i
 
 set(QUIRE_ISA_DOTPROD -march=armv8.2-a+dotprod)
 set(QUIRE_ISA_I8MM -march=armv8.2-a+dotprod+i8mm)
+set(QUIRE_ISA_BFMMLA -march=armv8.2-a+dotprod+i8mm+bf16)
 
 function(quire_set_isa)
   foreach(file ${ARGN})
@@ -100,6 +108,8 @@ function(quire_set_isa)
       set_source_files_properties(${file} PROPERTIES COMPILE_OPTIONS "${QUIRE_ISA_DOTPROD}")
     elseif(file MATCHES "_i8mm\\.cpp$")
       set_source_files_properties(${file} PROPERTIES COMPILE_OPTIONS "${QUIRE_ISA_I8MM}")
+    elseif(file MATCHES "_bfmmla\\.cpp$")
+      set_source_files_properties(${file} PROPERTIES COMPILE_OPTIONS "${QUIRE_ISA_BFMMLA}")
     elseif(NOT file MATCHES "/(main|cpu_check)\\.cpp$")
       set_source_files_properties(${file} PROPERTIES COMPILE_OPTIONS "${QUIRE_ISA_BASE}")
     endif()

@@ -4,7 +4,8 @@
 #   scripts/setup.sh            compiler, libraries, test and formatting tools
 #   scripts/setup.sh --fuzz     also clang and its sanitizer runtime, for the preset `fuzz`
 #   scripts/setup.sh --browser  also Chromium, for the test of the page that the server has
-#   scripts/setup.sh --aarch64  also a compiler and libraries for 64-bit ARM and an emulator, for the preset `aarch64`
+#   scripts/setup.sh --aarch64  also a compiler and libraries for 64-bit ARM and an emulator, for the preset `aarch64`;
+#                               where there is nvcc, CUDA's runtime for ARM too, for the preset `cuda-aarch64`
 set -euo pipefail
 
 aarch64=0
@@ -84,3 +85,7 @@ install_packages() {
 
 # Without it everything else is built, and requests for constrained output are refused.
 "$(dirname "$0")/fetch_xgrammar.py" || echo "setup: the build goes on without constrained output" >&2
+
+if [ "$aarch64" -eq 1 ] && [ "$(uname -m)" != aarch64 ] && command -v nvcc >/dev/null; then
+  "$(dirname "$0")/fetch_cudart_aarch64.py" || echo "setup: programs for ARM are built without CUDA" >&2
+fi

@@ -34,12 +34,12 @@ while read -r cpu levels; do
 done <<END
 cortex-a53 neon
 cortex-a76 neon dotprod
-max neon dotprod i8mm
+max neon dotprod i8mm bf16
 END
 
 # Two at a time: an emulated program's threads wait a lot.
 scripts/side_by_side.sh "$emulator max $build/quire-lab test-ops --one-case | tail -2" \
-  "$emulator max $build/test_ops --gtest_brief=1 --gtest_filter='*IntegerCores*:*FloatWeights*'"
+  "$emulator max $build/test_ops --gtest_brief=1 --gtest_filter='*IntegerCores*:*Bfmmla*:*FloatWeights*'"
 golden='*TinyGolden.CpuTeacherForced/llama:*TinyGolden.CpuPerplexity/qwen35moe:*TinyGolden.CpuPerplexity/gemma3'
 for level in neon dotprod i8mm; do
   echo "aarch64: as a CPU with $level"

@@ -27,9 +27,9 @@ struct ProgramOptions {
 void ProgramOptions::add(Flags& flags) {
   flags.add(Flags::kVersionNames, {}, "Display program version information and exit");
   flags.add("--log-level", &log_level, "what to log on standard error: " + log_level_names());
-  flags.add(
-      "--cpu LEVEL", &cpu,
-      "use no more of this CPU than avx2, avx_vnni, avx512, avx512_bf16 or amx; on ARM than neon, dotprod or i8mm");
+  flags.add("--cpu LEVEL", &cpu,
+            "use no more of this CPU than avx2, avx_vnni, avx512, avx512_bf16 or amx; on ARM than neon, dotprod, i8mm "
+            "or bf16");
   flags.footer("quire help COMMAND explains a command's options. docs/operations.md has examples.");
 }
 

@@ -24,7 +24,8 @@ constexpr NamedLevel kLevels[] = {{CpuLevel::kBase, kBaseLevel, &CpuFeatures::ba
                                   {CpuLevel::kAvx512Bf16, "avx512_bf16", &CpuFeatures::avx512_bf16},
                                   {CpuLevel::kAmx, "amx", &CpuFeatures::amx_bf16},
                                   {CpuLevel::kDotProd, "dotprod", &CpuFeatures::dotprod},
-                                  {CpuLevel::kI8mm, "i8mm", &CpuFeatures::i8mm}};
+                                  {CpuLevel::kI8mm, "i8mm", &CpuFeatures::i8mm},
+                                  {CpuLevel::kBf16, "bf16", &CpuFeatures::bf16}};
 
 const NamedLevel* find(CpuLevel level) {
   const auto* const at =
@@ -44,7 +45,8 @@ constexpr NamedFeature kFeatures[] = {{kBaseLevel, &CpuFeatures::base, CpuLevel:
                                       {"avx512_fp16", &CpuFeatures::avx512_fp16, CpuLevel::kAmx},
                                       {"amx_bf16", &CpuFeatures::amx_bf16, CpuLevel::kAmx},
                                       {"dotprod", &CpuFeatures::dotprod, CpuLevel::kDotProd},
-                                      {"i8mm", &CpuFeatures::i8mm, CpuLevel::kI8mm}};
+                                      {"i8mm", &CpuFeatures::i8mm, CpuLevel::kI8mm},
+                                      {"bf16", &CpuFeatures::bf16, CpuLevel::kBf16}};
 
 CpuFeatures& shown_features() {
   static CpuFeatures f = detect_cpu_features();

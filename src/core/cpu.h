@@ -28,13 +28,14 @@ struct CpuFeatures {
   bool amx_bf16 = false;  // AMX tiles with bf16 products, and the kernel's permission to use them
   bool dotprod = false;   // ARM: sdot, four products of bytes a lane
   bool i8mm = false;      // ARM: smmla, products of matrices of bytes
+  bool bf16 = false;      // ARM: bfmmla, products of matrices of bf16
 };
 
 // What kernels are written for, each with all before it that its machine has; but some CPUs with AVX-512 lack AVX-VNNI.
-// The first four after the base are x86-64's, the last two ARM's.
-enum class CpuLevel { kBase, kAvxVnni, kAvx512, kAvx512Bf16, kAmx, kDotProd, kI8mm };
+// The first four after the base are x86-64's, the last three ARM's.
+enum class CpuLevel { kBase, kAvxVnni, kAvx512, kAvx512Bf16, kAmx, kDotProd, kI8mm, kBf16 };
 
-std::string_view cpu_level_name(CpuLevel level);  // kBaseLevel, avx_vnni, avx512, avx512_bf16, amx, dotprod, i8mm
+std::string_view cpu_level_name(CpuLevel level);  // kBaseLevel, avx_vnni, avx512, avx512_bf16, amx, dotprod, i8mm, bf16
 bool reaches(const CpuFeatures& f, CpuLevel level);
 
 // Read once; on x86-64 asks Linux for the AMX tile state on the first call (the permission is per process).
@@ -46,7 +47,7 @@ const CpuFeatures& cpu_features();
 // this CPU does not reach, is a request error that lists those it does.
 Status limit_cpu(std::string_view level);
 
-// "avx2 avx_vnni avx512 avx512_bf16 amx_bf16", "neon dotprod i8mm"
+// "avx2 avx_vnni avx512 avx512_bf16 amx_bf16", "neon dotprod i8mm bf16"
 std::string describe(const CpuFeatures& f);
 
 // CPUs that this process may use and that are worth a thread (core/cpu_capacity.h), at least 1: of its affinity mask,

@@ -12,6 +12,7 @@ CpuFeatures detect_cpu_features() {
   f.base = (first & HWCAP_ASIMD) != 0;
   f.dotprod = f.base && (first & HWCAP_ASIMDDP) != 0;
   f.i8mm = f.dotprod && (second & HWCAP2_I8MM) != 0;
+  f.bf16 = f.i8mm && (second & HWCAP2_BF16) != 0;
   return f;
 }
 

@@ -10,6 +10,7 @@
 #include "engine/cuda_weights.h"
 #include "engine/dry_step.h"
 #include "engine/step_backend.h"
+#include "ops/cuda/card_costs.h"
 #include "ops/gemm/cuda/fp4.h"
 #include "ops/registry.h"
 
@@ -42,6 +43,18 @@ Result<double> copy_bandwidth() {
   return static_cast<double>(best);
 }
 
+// As the driver says; 0 where it does not.
+cuda::CardRates rates_of(int gpu) {
+  const auto read = [&](cudaDeviceAttr what) -> double {
+    int value = 0;
+    if (cudaDeviceGetAttribute(&value, what, gpu) == cudaSuccess) return value;
+    cudaGetLastError();  // forget it
+    return 0;
+  };
+  return {.clock_ghz = read(cudaDevAttrClockRate) * 1e-6,
+          .bandwidth_gbs = 2 * read(cudaDevAttrMemoryClockRate) * 1e-6 * read(cudaDevAttrGlobalMemoryBusWidth) / 8};
+}
+
 Status check_device(int gpu) {
   int count = 0;
   const cudaError_t code = cudaGetDeviceCount(&count);
@@ -52,8 +65,9 @@ Status check_device(int gpu) {
     return request_error("--gpu {}: there {} {}, counted from 0 (`quire devices` lists them)", gpu,
                          count == 1 ? "is" : "are", count);
   QUIRE_CHECKED(cuda::check(cudaSetDevice(gpu), "choosing the GPU"));
-  const auto limits = cuda::device_limits();
-  return limits.ok() ? Status() : limits.error();
+  QUIRE_TRY(const cuda::DeviceLimits limits, cuda::device_limits());
+  cuda::use_computed_costs(limits, rates_of(gpu));
+  return {};
 }
 
 }  // namespace

@@ -66,7 +66,7 @@ Result<uint64_t> logit_hash(const std::shared_ptr<const LoadedModel>& model, con
 std::string numerics_machine(const Machine& machine) {
   if (machine.device == Device::kCuda)
     return fmt::format("cuda+sm_{}{}{}", machine.gpu.major, machine.gpu.minor, machine.gpu.wgmma ? "" : "+mma.sync");
-  if (kOnArm) return "avx2";
+  if (kOnArm) return machine.cpu.bf16 ? "avx2+bfmmla" : "avx2";
   std::string name = describe(machine.cpu);
   std::replace(name.begin(), name.end(), ' ', '+');
   return name;

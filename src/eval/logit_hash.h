@@ -23,7 +23,8 @@ struct LogitHashOptions {
 Result<uint64_t> logit_hash(const std::shared_ptr<const LoadedModel>& model, const LogitHashOptions& options);
 
 // How tests/data/numerics/hashes.txt names a machine: "avx2+avx_vnni", "cuda+sm_90", and with
-// "+mma.sync" where the program has no code for wgmma. ARM's bits, of all levels, are those of "avx2".
+// "+mma.sync" where the program has no code for wgmma. ARM's bits are those of "avx2" up to the level i8mm; with bf16,
+// whose products of BF16 weights are others, ARM is "avx2+bfmmla".
 std::string numerics_machine(const Machine& machine);
 
 }  // namespace quire

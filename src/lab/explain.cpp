@@ -113,7 +113,7 @@ Status print_costs(const ExplainOptions& o) {
   QUIRE_CHECKED(o.card_costs.apply(m));
   const cuda::CardCosts& costs = cuda::card_costs(m.gpu);
   nlohmann::ordered_json json;
-  if (!o.json) print_out("costs of {}, measured on {}\n", describe(m), costs.measured_on);
+  if (!o.json) print_out("costs of {}, {}\n", describe(m), costs.origin);
   for (const cuda::NamedCost& c : cuda::named_costs(costs.product)) {
     if (o.json)
       json[std::string(c.name)] = {{"value", c.value}, {"unit", c.unit}};

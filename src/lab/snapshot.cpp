@@ -9,6 +9,7 @@
 #include "core/escape.h"
 #include "core/output.h"
 #include "lab/commands.h"
+#include "lab/snapshot/published.h"
 #include "lab/snapshot/take.h"
 #include "lab/snapshot/turns.h"
 
@@ -50,6 +51,7 @@ Status take(SnapshotOptions& o) {
   QUIRE_CHECKED(
       write_file(o.out, to_json(s).dump(1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n"));
   print_gates(s);
+  if (const std::string speeds = speeds_text(s); !speeds.empty()) print_out("\n{}\n", speeds);
   tell_line(fmt::format("{} is written; tools/snapshot_page.py makes a page of it", o.out));
   if (s.count(GateResult::kFailed) > 0) conclude(kExitFailed);
   return {};

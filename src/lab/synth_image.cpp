@@ -4,6 +4,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <map>
@@ -15,7 +16,6 @@
 namespace quire::cli {
 namespace {
 
-constexpr uint32_t kPage = 4096;
 constexpr size_t kLeastShared = size_t{1} << 20;  // smaller tensors are copied: a mapping each is not worth it
 // Patterns are repeated to this length, since a process may have some 65,000 mappings: of 800 GB these are 50,000.
 constexpr size_t kStored = size_t{16} << 20;
@@ -90,7 +90,9 @@ Status fill(const SynthModel& model, const gguf::File& file, SynthPages pages) {
 
 Result<std::shared_ptr<const LoadedModel>> load_synth_model(const SynthOptions& o, SynthPages pages) {
   QUIRE_TRY(const SynthModel model, SynthModel::choose(o));
-  gguf::Writer w(kPage);  // every tensor begins on a page of its own
+  const auto page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+  if (page > kLargestPage) pages = SynthPages::kOwn;
+  gguf::Writer w(static_cast<uint32_t>(std::min(page, kLargestPage)));  // every tensor begins on a page of its own
   QUIRE_CHECKED(model.declare(w));
   QUIRE_TRY(const std::string head, w.head());
   const auto bytes = static_cast<int64_t>(w.file_bytes()), available = available_memory();

@@ -22,8 +22,11 @@ struct SynthOptions {
 // "0.6b (qwen3, dense), ...", for --help.
 std::string synth_presets();
 
-// Bytes of a tensor: `pattern` from `begin` on, again and again. `begin` is a multiple of 4096, and so is the length of
-// a pattern that is repeated; both are whole blocks.
+// The largest page that Linux has: 4 KiB on x86-64; 4, 16 or 64 on ARM.
+inline constexpr size_t kLargestPage = size_t{64} << 10;
+
+// Bytes of a tensor: `pattern` from `begin` on, again and again. `begin` is a multiple of kLargestPage, and so is the
+// length of a pattern that is repeated; both are whole blocks.
 struct SynthPayload {
   std::span<const std::byte> pattern;
   size_t begin = 0, bytes = 0;

@@ -35,11 +35,12 @@ float nvfp4_scale(float deviation) {
 }
 
 // Values of one type and spread, a few megabytes; a tensor is a piece of them, repeated. As many as make whole blocks
-// on whole pages: 4096 blocks of the largest kind at least, times a few so that an expert is not the next one again.
+// on whole pages, and so many that an expert is not the next one again.
 std::vector<std::byte> make_pattern(DType type, float deviation, std::mt19937_64& random) {
   const DTypeInfo& info = dtype_info(type);
-  constexpr int64_t kElems = int64_t{1} << 22;
-  std::vector<std::byte> out(static_cast<size_t>(dtype_bytes(type, kElems)));
+  int64_t elems = int64_t{1} << 22;
+  while (static_cast<size_t>(dtype_bytes(type, elems)) % kLargestPage != 0) elems *= 2;
+  std::vector<std::byte> out(static_cast<size_t>(dtype_bytes(type, elems)));
   // IQ4_NL is encoded, so that files which are made again are the same.
   if (const quant::FormatRow& f = *quant::find_format(type); f.spread != 0 && type != DType::kIQ4_NL) {
     fill_blocks(f, deviation, random, out);
@@ -72,7 +73,7 @@ SynthPayload SynthValueSource::matrix(DType type, int64_t cols, int64_t elems) {
   std::vector<std::byte>& bytes = patterns_[{type, cols}];
   if (bytes.empty()) bytes = make_pattern(type, deviation_of(cols), random_);
   // Each tensor begins at another place, so that few are equal.
-  const size_t unit = std::lcm(size_t{4096}, static_cast<size_t>(dtype_info(type).block_bytes));
+  const size_t unit = std::lcm(kLargestPage, static_cast<size_t>(dtype_info(type).block_bytes));
   return {.pattern = bytes,
           .begin = turn_++ * 61 * unit % bytes.size(),
           .bytes = static_cast<size_t>(dtype_bytes(type, elems))};

@@ -11,7 +11,7 @@ namespace quire {
 namespace {
 
 constexpr CpuLevel kLevels[] = {CpuLevel::kBase, CpuLevel::kAvxVnni, CpuLevel::kAvx512, CpuLevel::kAvx512Bf16,
-                                CpuLevel::kAmx,  CpuLevel::kDotProd, CpuLevel::kI8mm};
+                                CpuLevel::kAmx,  CpuLevel::kDotProd, CpuLevel::kI8mm,   CpuLevel::kBf16};
 const std::string kBase(kBaseLevel);
 
 // In a process of its own: limits cannot be taken back.
@@ -41,8 +41,8 @@ TEST(CpuDeathTest, FeaturesHideAllOthers) {
     if (there) named += name;
   if (named == kBase) named += '+';
   const auto limit = [&] {
-    const bool right =
-        limit_cpu(named).ok() && !cpu_features().avx_vnni && !cpu_features().amx_bf16 && !cpu_features().i8mm;
+    const bool right = limit_cpu(named).ok() && !cpu_features().avx_vnni && !cpu_features().amx_bf16 &&
+                       !cpu_features().i8mm && !cpu_features().bf16;
     std::fprintf(stderr, "now %s", describe(cpu_features()).c_str());
     std::exit(right ? 0 : 1);
   };

@@ -205,7 +205,7 @@ TEST(Images, FilesOfGemma4GiveTheSame) {
     EXPECT_THAT(
         with_less.error().message,
         HasSubstr("pictures of 280 tokens have up to 840 patches in a row, but the tower has positions for 192"));
-    const auto smaller = load_model(plain, {.mmproj = changed, .max_image_pixels = 60 * 48 * 48});
+    const auto smaller = load_model(plain, {.mmproj = changed, .pictures = {.max_pixels = 60 * 48 * 48}});
     ASSERT_TRUE(smaller.ok()) << smaller.error().message;
     EXPECT_EQ((*smaller)->vision->both_ways, kind == ImageKind::kWindows);
     EXPECT_EQ((*smaller)->vision->spec.max_tokens, 60);

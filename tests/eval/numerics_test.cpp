@@ -42,6 +42,19 @@ Result<std::vector<NumericsRow>> rows_of(CpuLevel level) {
   return rows;
 }
 
+// Whose rows are whose: levels of x86-64 have their own, ARM's up to i8mm those of AVX2, whose bits they give.
+TEST(NumericsMachine, LevelsOfArmShareRows) {
+  Machine machine{.device = Device::kCpu};
+  machine.cpu = {.base = true};
+  const std::string base = numerics_machine(machine);
+  EXPECT_EQ(base, "avx2");
+  machine.cpu.dotprod = machine.cpu.i8mm = kOnArm;
+  machine.cpu.avx_vnni = kOnX86;
+  EXPECT_EQ(numerics_machine(machine), kOnArm ? base : "avx2+avx_vnni");
+  machine.cpu.bf16 = kOnArm;
+  EXPECT_EQ(numerics_machine(machine), kOnArm ? "avx2+bfmmla" : "avx2+avx_vnni");
+}
+
 class Numerics : public testing::TestWithParam<CpuLevel> {};
 
 TEST_P(Numerics, BitsAreThoseOfTheTable) {
@@ -66,7 +79,7 @@ TEST_P(Numerics, BitsAreThoseOfTheTable) {
 
 INSTANTIATE_TEST_SUITE_P(Levels, Numerics,
                          testing::Values(CpuLevel::kBase, CpuLevel::kAvxVnni, CpuLevel::kAvx512, CpuLevel::kAvx512Bf16,
-                                         CpuLevel::kAmx, CpuLevel::kDotProd, CpuLevel::kI8mm),
+                                         CpuLevel::kAmx, CpuLevel::kDotProd, CpuLevel::kI8mm, CpuLevel::kBf16),
                          [](const auto& level) { return std::string(cpu_level_name(level.param)); });
 
 }  // namespace

@@ -51,7 +51,7 @@ TEST_F(Explain, NamesEveryOperatorOfBothDemoModels) {
       for (const json& c : step.at("calls")) {
         EXPECT_GT(c.at("calls"), 0);
         const std::string kernel = c.at("kernel");
-        for (const char* const newer : {"avx512", "amx", "vnni", "dotprod", "i8mm"})
+        for (const char* const newer : {"avx512", "amx", "vnni", "dotprod", "i8mm", "bfmmla"})
           EXPECT_EQ(kernel.find(newer), kernel.npos) << "on a CPU with " << kBase << ": " << c.dump();
         if (c.at("depth") != 0) continue;
         ops.insert(c.at("operator"));
@@ -72,13 +72,12 @@ TEST_F(Explain, SaysWhyAndWhatIsPartOfWhat) {
   EXPECT_EQ(kernels(step, "linear"), std::set<std::string>{std::string(gemm::kIntegerBaseName)});
   for (const json& c : step.at("calls")) {
     if (c.at("operator") != "linear") continue;
-    EXPECT_THAT(c.at("passed_over").dump(),
-                HasSubstr(kOnX86 ? R"({"kernel":"amx","why":"not for this machine"})"
-                                 : R"({"kernel":"integer_i8mm","why":"not for this machine"})"));
+    EXPECT_THAT(c.at("passed_over").dump(), HasSubstr(kOnX86 ? R"({"kernel":"amx","why":"not for this machine"})"
+                                                             : R"({"kernel":"bfmmla","why":"not for this machine"})"));
   }
   const Outcome text = explain("demo-dense-nvfp4", "--rows 4 --prompt 0");
   EXPECT_THAT(text.out, HasSubstr(kOnX86 ? "before it: integer (not for this machine)"
-                                         : "before it: integer_i8mm (not for this machine)"));
+                                         : "before it: bfmmla (not for this machine)"));
   EXPECT_THAT(text.out, HasSubstr("4 sequences that generate a token each, at position 1023"));
   EXPECT_THAT(text.out, HasSubstr("\ntotal"));
   EXPECT_THAT(text.out, HasSubstr("a CPU with " + kBase + ", 10.0 GB/s, 1.00 TFLOP/s"));

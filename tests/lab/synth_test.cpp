@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "lab/synth_image.h"
+#include "lab/synth_values.h"
 #include "quant/format.h"
 #include "support/program.h"
 
@@ -80,6 +81,20 @@ TEST(SynthValues, ABlockForMultiTokenPredictionIsWhole) {
   const auto none = load_synth_model({.preset = "0.6b", .layers = 1, .mtp = true}, SynthPages::kShared);
   ASSERT_FALSE(none.ok());
   EXPECT_THAT(none.error().message, HasSubstr("--mtp"));
+}
+
+// So that they can be mapped on kernels with pages of 64 KiB, too.
+TEST(SynthValues, TensorsBeginOnPagesOfEverySize) {
+  cli::SynthValueSource source(1);
+  for (const DType type : {DType::kBF16, DType::kF32, DType::kFP8, DType::kQ8_0, DType::kQ4_K, DType::kQ5_K,
+                           DType::kQ6_K, DType::kQ2_K, DType::kQ3_K, DType::kMXFP4, DType::kNVFP4, DType::kIQ4_XS}) {
+    for (int i = 0; i < 3; ++i) {
+      const cli::SynthPayload p = source.matrix(type, 1024, 1 << 20);
+      EXPECT_EQ(p.begin % cli::kLargestPage, 0u) << dtype_name(type);
+      EXPECT_EQ(p.pattern.size() % cli::kLargestPage, 0u) << dtype_name(type);
+      EXPECT_LT(p.begin, p.pattern.size());
+    }
+  }
 }
 
 TEST(SynthValues, SpreadIsThatOfTheRowLength) {

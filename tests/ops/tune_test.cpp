@@ -101,6 +101,51 @@ TEST(Tune, ChoosesNoWorseThanTheCostsThatItBeginsWith) {
   }
 }
 
+// Cards that nobody has measured, by what their drivers say.
+TEST(CardCosts, AreComputedFromAttributes) {
+  const auto computed = [](cuda::DeviceLimits d, cuda::CardRates r) { return computed_costs(d, r); };
+  const cuda::ProductCosts measured;
+  const cuda::DeviceLimits h100{.multiprocessors = 132, .shared_bytes = 227 << 10, .major = 9, .wgmma = true};
+  // The card that was measured gets what was measured.
+  const auto mine = named_costs(computed(h100, {1.98, 3350})), theirs = named_costs(measured);
+  for (size_t i = 0; i < mine.size(); ++i) EXPECT_NEAR(mine[i].value, theirs[i].value, 1e-9) << mine[i].name;
+
+  struct Card {
+    const char* name;
+    cuda::DeviceLimits limits;
+    cuda::CardRates rates;
+    double tflops;  // of bf16 by mma.sync, as computed from a column's time
+  };
+  const Card cards[] = {
+      {"GB10", {.multiprocessors = 48, .shared_bytes = 99 << 10, .major = 12, .minor = 1}, {2.418, 273}, 119},
+      {"RTX PRO 6000", {.multiprocessors = 188, .shared_bytes = 99 << 10, .major = 12}, {2.617, 1792}, 504},
+      {"B200", {.multiprocessors = 148, .shared_bytes = 227 << 10, .major = 10}, {1.965, 8000}, 596},
+      {"Thor", {.multiprocessors = 20, .shared_bytes = 227 << 10, .major = 11}, {1.575, 273}, 65},
+      {"Orin", {.multiprocessors = 16, .shared_bytes = 163 << 10, .major = 8, .minor = 7}, {1.3, 204}, 43},
+      {"A100", {.multiprocessors = 108, .shared_bytes = 163 << 10, .major = 8}, {1.41, 2039}, 312}};
+  for (const Card& card : cards) {
+    SCOPED_TRACE(card.name);
+    const cuda::ProductCosts c = computed(card.limits, card.rates);
+    // 128 rows by 64 columns by a row of x, on every multiprocessor; fitted to 1% more than the H100's clock allows.
+    const double flops = 2.0 * 128 * 64 / c.column_ns * card.limits.multiprocessors * 1e-3 / 1.0101;
+    EXPECT_NEAR(flops, card.tflops, card.tflops * 0.03);
+    EXPECT_GT(c.column_overhead, 0);
+    // Reading a tile of weights in 4 bits can take no less than the memory lets it.
+    const double read_ns = 4608 * card.limits.multiprocessors / card.rates.bandwidth_gbs;
+    EXPECT_GE(static_cast<double>(c.column_overhead) * c.column_ns, read_ns);
+    EXPECT_EQ(c.stream_rows, measured.stream_rows);
+    for (const cuda::NamedCost& cost : named_costs(c)) {
+      EXPECT_GE(cost.value, cost.least) << cost.name;
+      EXPECT_LE(cost.value, cost.most) << cost.name;
+    }
+  }
+  // What the driver does not say changes nothing.
+  const cuda::ProductCosts unknown = computed({.multiprocessors = 48, .shared_bytes = 99 << 10, .major = 12}, {});
+  EXPECT_EQ(unknown.column_ns, measured.column_ns);
+  EXPECT_EQ(unknown.column_overhead, measured.column_overhead);
+  EXPECT_LT(unknown.small_row_tiles, measured.small_row_tiles);
+}
+
 TEST(CardCosts, AreSetByNameWithinTheirRange) {
   cuda::ProductCosts costs;
   for (const cuda::NamedCost& c : named_costs(costs)) {

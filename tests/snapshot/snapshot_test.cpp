@@ -10,6 +10,7 @@
 #include "lab/snapshot/child.h"
 #include "lab/snapshot/gates.h"
 #include "lab/snapshot/hardware.h"
+#include "lab/snapshot/published.h"
 #include "lab/snapshot/serving.h"
 #include "support/program.h"
 #include "support/tiny_models.h"
@@ -35,6 +36,29 @@ TEST(SnapshotHardware, ReadsCaches) {
   EXPECT_EQ(nothing.cpu, "");
   EXPECT_TRUE(nothing.caches.empty());
   EXPECT_EQ(nothing.memory, 0);
+}
+
+TEST(SnapshotSpeeds, ArePrintedBesideWhatOthersPublishedForTheCard) {
+  Snapshot s;
+  EXPECT_EQ(speeds_text(s), "");
+  s.device = "cuda";
+  s.figures.push_back(
+      {.name = "pp2048", .unit = "tokens/s", .readings = {{.value = 30}, {.value = 10}, {.value = 20}}});
+  s.figures.push_back({.name = "decode linear", .unit = "s", .more_is_better = false, .readings = {{.value = 1}}});
+  s.hardware.gpus.push_back({.name = "NVIDIA H100 80GB HBM3"});
+  const std::string alone = speeds_text(s);
+  EXPECT_THAT(alone, HasSubstr("pp2048"));
+  EXPECT_THAT(alone, HasSubstr("20.0 tokens/s"));
+  EXPECT_THAT(alone, testing::Not(HasSubstr("decode linear")));
+  EXPECT_THAT(alone, testing::Not(HasSubstr("published")));
+  s.hardware.gpus.front().name = "NVIDIA GB10";
+  const std::string beside = speeds_text(s);
+  EXPECT_TRUE(beside.starts_with(alone));
+  for (const char* const said : {"Qwen3.6-35B-A3B NVFP4", "6265", "97.7", "llama.cpp", "3441", "50 to 56", "9155"})
+    EXPECT_THAT(beside, HasSubstr(said));
+  s.device = "cpu";
+  EXPECT_EQ(speeds_text(s), alone);
+  EXPECT_TRUE(published_for("NVIDIA GB200").empty());
 }
 
 TEST(SnapshotChild, IsReadInLinesAndTellsItsEnd) {

@@ -21,7 +21,7 @@ double seconds_since(Clock::time_point start) {
 }
 
 std::vector<int32_t> widths_for(Device device, bool quick) {
-  if (device == Device::kCuda) return quick ? std::vector{32} : std::vector{8, 32, 128};
+  if (device == Device::kCuda) return quick ? std::vector{32} : std::vector{8, 32, 64, 128};
   return quick ? std::vector{8} : std::vector{2, 4, 8, 16};
 }
 
@@ -81,7 +81,11 @@ Status SpeedTests::make_batches() {
   const BatchShape one{.sequences = 1,
                        .prompt = std::min<int64_t>(quick ? 128 : 512, context / 2),
                        .generate = std::min<int64_t>(quick ? 16 : 64, context / 4)};
-  std::vector<BatchShape> wide;
+  std::vector<BatchShape> single{one}, wide;
+  // A long prompt, where that takes no longer than all the others together.
+  constexpr int64_t kLong = 2048;
+  if (options_.engine.device == Device::kCuda && !quick && context >= 2 * kLong)
+    single.push_back({.sequences = 1, .prompt = kLong, .generate = 16});
   for (const int32_t n : widths_for(options_.engine.device, quick))
     wide.push_back({.sequences = n,
                     .prompt = std::min<int64_t>(quick ? 16 : 64, context / 2),
@@ -92,6 +96,7 @@ Status SpeedTests::make_batches() {
     for (const BatchShape& s : shapes) {
       batches_.push_back({engine, s, alone});
       Task t{.name = alone ? "one sequence" : fmt::format("{} sequences", s.sequences)};
+      if (alone && &s != &shapes.front()) t.name += ", a long prompt";
       t.figures.push_back({.name = alone ? fmt::format("pp{}", s.prompt) : fmt::format("npl{} prompts", s.sequences),
                            .unit = "tokens/s"});
       t.figures.push_back({.name = alone ? fmt::format("tg{}", s.generate) : fmt::format("npl{} decode", s.sequences),
@@ -102,7 +107,7 @@ Status SpeedTests::make_batches() {
     if (!alone) capacity_ = engine->capacity();
     return {};
   };
-  QUIRE_CHECKED(add({&one, 1}, true));
+  QUIRE_CHECKED(add(single, true));
   return add(wide, false);
 }
 

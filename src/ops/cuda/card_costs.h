@@ -1,9 +1,10 @@
-// What decides between CUDA kernels that all could run: measured limits and costs, by name and unit. Which kernel runs
-// is a matter of time alone; limits of kernels are not here, but in their `fits`. No CUDA headers: `quire explain
-// --costs` prints them.
+// What decides between CUDA kernels that all could run: limits and costs, measured or computed, by name and unit. Which
+// kernel runs is a matter of time alone; limits of kernels are not here, but in their `fits`. No CUDA headers: `quire
+// explain --costs` prints them.
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -55,19 +56,34 @@ struct ProductCosts {
   int64_t most_sliced_floats = int64_t{24} << 20;
 };
 
-// The costs of a generation of cards.
+// The costs of a card.
 struct CardCosts {
-  std::string_view measured_on;
+  std::string origin;  // "measured on ...", "computed from ..."
   ProductCosts product;
 };
 
-// Of a card. The built-in ones were measured on an H100; other cards take the same until somebody measures them
-// (`quire tune`).
+// How fast a card is, as its driver says.
+struct CardRates {
+  double clock_ghz = 0;      // of its multiprocessors, at most
+  double bandwidth_gbs = 0;  // of its memory: clock, width and two transfers a clock
+};
+
+// What the costs of a card would be that nobody has measured: those of the H100, scaled. Tensor cores, by the code that
+// the driver chose and by the shared memory of a block, which large ones come with; reading weights, by a
+// multiprocessor's share of the bandwidth; instructions and latencies, by the clock. Limits that count rows stay
+// as they were measured; what depends on a rate that is not known (0) stays, too.
+ProductCosts computed_costs(const DeviceLimits& device, const CardRates& rates);
+
+// Of the card in use. The built-in ones were measured on an H100, and are those of compute capability 9.0; what others
+// have is said by the functions below.
 const CardCosts& card_costs(const DeviceLimits& device);
 
 // From here on card_costs() of every card: what a file of `quire tune` says of the one in use. Before the first engine;
 // not while another thread computes.
 void use_card_costs(const ProductCosts& costs);
+// The same, of a card whose kernels are about to be chosen: computed_costs(), unless it is of compute capability 9.0
+// with kernels for that, or a file was taken. The first card that is opened counts.
+void use_computed_costs(const DeviceLimits& device, const CardRates& rates);
 
 // One of them by name: for printing, for files, and for fitting.
 struct NamedCost {

@@ -108,6 +108,7 @@ extern const Core kIntegerBaseCore;
 extern const Core kIntegerAvxVnniCore;
 extern const Core kIntegerDotProdCore;
 extern const Core kIntegerI8mmCore;
+extern const Core kBfmmlaCore;  // ARM: BF16 weights and tokens
 
 // Weights that the bf16 cores take; the float32 core takes any.
 inline bool rounds_to_bf16(DType t) {

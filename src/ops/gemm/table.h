@@ -21,7 +21,7 @@ bool all_have_integers(const Args& a) {
   return kFitsBf16(a, has_integers);
 }
 
-// The table {integer, vector, amx, avx512, integer_avxvnni; integer_i8mm, integer_dotprod; integer_avx2 or
+// The table {integer, vector, amx, avx512, integer_avxvnni; bfmmla, integer_i8mm, integer_dotprod; integer_avx2 or
 // integer_neon, avx2 or neon, reference} from kRun(core, ctx, args), kReference(ctx, args) and kFitsBf16(args, passes).
 // The first two take calls for latency: tiles are slow where one token meets a weight, the more so while another guest
 // of the machine uses them. Without AVX-512 integers are the fastest for all calls that kFitsIntegers(args) says they
@@ -50,6 +50,11 @@ inline constexpr auto kTable = joined(
          [](const OpContext& ctx, const Args& a) { kRun(kIntegerAvxVnniCore, ctx, a); }, CpuLevel::kAvxVnni},
     }),
     arm_rows<Args>({
+        {"bfmmla",
+         [](const Machine& m, const Args& a) {
+           return m.cpu.bf16 && kFitsBf16(a, [](DType t) { return t == DType::kBF16; });
+         },
+         [](const OpContext& ctx, const Args& a) { kRun(kBfmmlaCore, ctx, a); }, CpuLevel::kBf16},
         {"integer_i8mm", [](const Machine& m, const Args& a) { return m.cpu.i8mm && kFitsIntegers(a); },
          [](const OpContext& ctx, const Args& a) { kRun(kIntegerI8mmCore, ctx, a); }, CpuLevel::kI8mm},
         {"integer_dotprod", [](const Machine& m, const Args& a) { return m.cpu.dotprod && kFitsIntegers(a); },

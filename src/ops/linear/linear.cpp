@@ -54,10 +54,12 @@ std::string describe_args(const LinearArgs& a) {
 }
 
 // What the parts of one launch have in common. A GPU's products are of one format. CPUs without AVX-512 have kernels
-// for integers and for floats, but none for both.
+// for integers and for floats, but none for both; some have one for BF16.
 int kind_of(const Machine& m, const LinearPart& p) {
   if (m.device == Device::kCuda) return static_cast<int>(gemm::tile_format(p.w.dtype));
-  return m.device == Device::kCpu && !m.cpu.avx512_bf16 && gemm::has_integers(p.w.dtype) ? 0 : 1;
+  if (m.device != Device::kCpu) return 0;
+  if (!m.cpu.avx512_bf16 && gemm::has_integers(p.w.dtype)) return 1;
+  return m.cpu.bf16 && p.w.dtype == DType::kBF16 ? 2 : 0;
 }
 
 // Rows of several kinds go apart, as far as the weights are of a type that takes notice.
