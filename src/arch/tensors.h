@@ -18,7 +18,8 @@ struct ModelSizes {
   int64_t heads = 0, kv_heads = 0, head_dim = 0, n_rot = 0;  // attention
   bool gated_query = false;                                  // of each head, rows of a gate follow the query's
   int64_t conv_kernel = 0, key_heads = 0, value_heads = 0, key_dim = 0, value_dim = 0;  // gated delta nets
-  int64_t d_ff = 0;                                                                     // dense feed-forward
+  bool grouped_value_heads = false;  // those of a key head follow each other; otherwise they go round the key heads
+  int64_t d_ff = 0;                  // dense feed-forward
   int64_t experts = 0, d_ff_expert = 0, d_ff_shared = 0;
 };
 

@@ -13,6 +13,8 @@ Activations lay_out(const ModelConfig& c, ActivationMemory& mem, const StreamRow
   const Tensor mix = mem.act(std::max(attends ? c.attention.query_width() : 0, c.has_state() ? c.delta.inner() : 0));
   if (attends) s.attention = lay_out(c.attention, mem, mix);
   if (c.has_state()) s.delta = lay_out(c.delta, mem, mix);
+  if (c.ranks > 1)
+    for (Tensor& t : s.partials) t = mem.f32(c.d_model);
   if (c.norms_after) s.part = mem.f32(c.d_model), s.normed = mem.f32(c.d_model);
   if (c.experts.beside_dense) s.parallel = lay_out_parallel(c.d_model, mem);
   if (c.per_layer.width > 0) s.per_layer = lay_out(c.per_layer, mem, stream.per_layer);

@@ -16,6 +16,7 @@ struct Activations {
   Tensor h;  // [T, D] normalised input of a sub-block
   // Where what a part adds is normalised first: before and after that.
   Tensor part, normed;  // [T, D] f32
+  Tensor partials[2];   // [T, D] f32, where ranks share the model: what its parts put out, in turns
   AttentionActivations attention;
   DeltaActivations delta;
   ParallelActivations parallel;

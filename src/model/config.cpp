@@ -66,6 +66,7 @@ ModelSizes ModelConfig::sizes(Mixer m) const {
           .value_heads = delta.value_heads,
           .key_dim = delta.key_dim,
           .value_dim = delta.value_dim,
+          .grouped_value_heads = delta.grouped,
           .d_ff = dense.d_ff,
           .experts = experts.count,
           .d_ff_expert = experts.d_ff,

@@ -30,6 +30,7 @@ struct ModelConfig {
   int64_t vocab = 0;
   int64_t context_length = 0;  // trained
   float eps = 1e-6f;
+  int32_t ranks = 1;  // devices that share the model: the parts' numbers are those of one of them (model/shard.h)
   AttentionSpec attention;
   DeltaSpec delta;
   DenseSpec dense;

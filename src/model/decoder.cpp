@@ -2,11 +2,14 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 
 #include "model/activations.h"
+#include "ops/all_gather/all_gather.h"
 #include "ops/linear/linear.h"
 #include "ops/norm/norm.h"
 #include "ops/rows/rows.h"
+#include "parts/rank_sums.h"
 
 namespace quire {
 
@@ -31,6 +34,16 @@ struct Decoder::CachesSoFar {
   int newest_kv[2] = {};  // of layers without a window, and with one
 };
 
+// What a part has put out, and what becomes of it.
+struct Decoder::PartResult {
+  PartOutput to;       // where it is
+  const Tensor& norm;  // of what is added to the residual stream; empty: that is added as it is
+  float scale = 1;     // of the stream behind it
+  Tensor h = {};       // takes the stream as products want it, where there is a norm
+  Tensor next = {};    // the norm of what comes behind, which reads s.h; empty: nothing does at once
+  bool whole = false;  // on every rank, though ranks share the model
+};
+
 // What is there before the first layer.
 void Decoder::input(const Pass& pass, const Activations& s) const {
   EmbedArgs tokens = pass.tokens(w_.embedding);
@@ -47,7 +60,7 @@ void Decoder::input(const Pass& pass, const Activations& s) const {
 }
 
 void Decoder::forward(const OpContext& ctx, const StepBatch& step, const CacheViews& cache,
-                      const ForwardOptions& options, const ForwardOutputs& out) const {
+                      const ForwardOptions& options, const ForwardOutputs& outputs) const {
   Workspace::Scope scope(ctx.workspace);
   Pass pass{{.ctx = ctx,
              .eps = config_->eps,
@@ -59,46 +72,73 @@ void Decoder::forward(const OpContext& ctx, const StepBatch& step, const CacheVi
             options};
   ActivationMemory memory(scope, activation_type(ctx.machine.device), step.rows());
   const Activations s = lay_out(*config_, memory, step.stream);
+  QUIRE_CHECK((options.ranks == nullptr ? 1 : options.ranks->of()) == config_->ranks, "the model is shared by {} ranks",
+              config_->ranks);
+  std::optional<RankSums> sums;
+  if (options.ranks != nullptr) pass.ranks = &sums.emplace(*options.ranks, s.partials[0], s.partials[1]);
   if (begins()) input(pass, s);
   CachesSoFar caches{.kv = w_.first_kv_layer};
-  const PartOutput to = config_->norms_after ? PartOutput{s.part, false} : PartOutput{s.x, true};
+  const auto to = [&] {
+    return sums ? sums->next() : config_->norms_after ? PartOutput{s.part, false} : PartOutput{s.x, true};
+  };
+  bool normed = false;  // s.h is what the layer begins with
   for (pass.layer = range_.first; pass.layer < range_.end; ++pass.layer) {
     const LayerWeights& l = w_.layers[static_cast<size_t>(pass.layer)];
     pass.caches_only = options.caches_only && pass.layer + 1 == range_.end;
-    add_rms_norm(ctx, {.x = s.x, .add = {}, .weight = l.mixer_norm, .eps = pass.eps, .h = s.h});
+    if (!normed) add_rms_norm(ctx, {.x = s.x, .add = {}, .weight = l.mixer_norm, .eps = pass.eps, .h = s.h});
     pass.show("attn_norm", s.h);
-    mix(pass, l, caches, to, s);
-    if (pass.caches_only) return;
-    add_normed(pass, l.mixer_out_norm, 1.0f, to, s);
+    PartOutput out = to();
+    mix(pass, l, caches, out, s);
+    if (pass.caches_only) break;
+    add_result(pass, {.to = out, .norm = l.mixer_out_norm, .next = l.ffn_norm}, s);
     pass.show("attn_out", s.x);
-    add_rms_norm(ctx, {.x = s.x, .add = {}, .weight = l.ffn_norm, .eps = pass.eps, .h = s.h});
     pass.show("ffn_norm", s.h);
-    feed_forward(pass, l, to, s);
-    const bool more = config_->per_layer.width > 0;
-    add_normed(pass, l.ffn_out_norm, more ? 1.0f : l.out_scale, to, s, more ? s.h : Tensor{});
+    const bool more = config_->per_layer.width > 0, parallel = std::holds_alternative<ParallelWeights>(l.ffn);
+    const bool pictures = pass.step.shape.pictures && pass.layer < pass.step.deepstack_levels();
+    out = parallel ? PartOutput{s.part, false} : to();
+    feed_forward(pass, l, out, s);
+    // Ranks add up and normalise in one pass where nothing comes between.
+    normed = sums && !config_->norms_after && !pictures && pass.layer + 1 < range_.end;
+    add_result(pass,
+               {.to = out,
+                .norm = l.ffn_out_norm,
+                .scale = more ? 1.0f : l.out_scale,
+                .h = more ? s.h : Tensor{},
+                .next = normed ? w_.layers[static_cast<size_t>(pass.layer) + 1].mixer_norm : Tensor{},
+                .whole = parallel},
+               s);
     if (more) {
       pass.show("ffn_out", s.x);
       per_layer_output(pass, config_->per_layer, l.per_layer, s.per_layer, s.h, s.part);
-      add_normed(pass, l.per_layer.norm, l.out_scale, to, s);
+      add_result(pass, {.to = {s.part, false}, .norm = l.per_layer.norm, .scale = l.out_scale, .whole = true}, s);
     }
-    if (pass.step.shape.pictures && pass.layer < pass.step.deepstack_levels())
+    if (pictures)
       gather_rows(
           ctx,
           {.x = pass.step.deepstack_level(pass.layer), .rows = pass.step.picture_rows(), .y = s.x, .add_to_y = true});
     pass.show("layer_out", s.x);
   }
   pass.layer = -1;
-  if (ends()) head(pass, s.x, out);
+  if (ends() && !pass.caches_only) head(pass, s.x, outputs);
+  if (sums) sums->leave(pass);
 }
 
-// What a part left in s.part, normalised and added to the residual stream, which is multiplied by `scale` then. `h`, if
-// not empty, takes the stream as products want it.
-void Decoder::add_normed(const Pass& pass, const Tensor& norm, float scale, const PartOutput& to, const Activations& s,
-                         const Tensor& h) const {
-  if (to.add) return;
-  add_rms_norm(pass.ctx, {.x = s.part, .add = {}, .weight = norm, .eps = pass.eps, .h = s.normed});
-  const int64_t rows = s.x.dim(0), d = s.x.dim(1);
-  reduce_partials(pass.ctx, {.partials = s.normed.reshaped({1, rows, d}), .x = s.x, .scale = scale, .h = h});
+// It becomes part of the residual stream: of several ranks their sum does.
+void Decoder::add_result(const Pass& pass, const PartResult& r, const Activations& s) const {
+  const bool partial = pass.ranks != nullptr && !r.whole;
+  const auto norm = [&](const Tensor& from, const Tensor& weight, const Tensor& h) {
+    add_rms_norm(pass.ctx, {.x = from, .add = {}, .weight = weight, .eps = pass.eps, .h = h});
+  };
+  if (partial && !config_->norms_after) return pass.ranks->sum(pass, s.x, true, r.next, s.h);
+  if (partial)
+    pass.ranks->sum(pass, s.part, false, r.norm, s.normed);
+  else if (!r.to.add)
+    norm(s.part, r.norm, s.normed);
+  if (!r.to.add) {
+    const int64_t rows = s.x.dim(0), d = s.x.dim(1);
+    reduce_partials(pass.ctx, {.partials = s.normed.reshaped({1, rows, d}), .x = s.x, .scale = r.scale, .h = r.h});
+  }
+  if (!r.next.empty()) norm(s.x, r.next, s.h);
 }
 
 void Decoder::mix(const Pass& pass, const LayerWeights& l, CachesSoFar& caches, const PartOutput& to,
@@ -154,10 +194,23 @@ void Decoder::logits(const Pass& pass, const Tensor& x, const Tensor& rows, int6
   const Tensor h = make_tensor(ws.take<std::byte>(dtype_bytes(act, count * d)), act, {count, d});
   gather_rows(ctx, {.x = x, .rows = rows, .y = last});
   add_rms_norm(ctx, {.x = last, .add = {}, .weight = w_.output_norm, .eps = pass.eps, .h = h});
-  linear(ctx, {.x = h, .parts = {{.w = w_.head, .bias = w_.output_bias, .y = out}}, .latency_rows = latency_rows});
-  if (config_->logit_soft_cap > 0) soft_cap(ctx, {.x = out, .cap = config_->logit_soft_cap});
+  if (pass.ranks == nullptr)
+    multiply_head(pass, h, latency_rows, out);
+  else {
+    AllGatherArgs a{
+        .parts = {}, .begins = w_.head_begins, .count = config_->ranks, .link = &pass.ranks->link(), .y = out};
+    const Tensor own = make_tensor(ws.take<float>(count * w_.head.rows), {count, w_.head.rows});
+    if (w_.head.rows > 0) multiply_head(pass, h, latency_rows, own);
+    a.parts[static_cast<size_t>(a.link->rank())] = own;
+    all_gather(ctx, a);
+  }
   pass.show("output_norm", h);
   pass.show("logits", out);
+}
+
+void Decoder::multiply_head(const Pass& pass, const Tensor& h, int64_t latency_rows, const Tensor& out) const {
+  linear(pass.ctx, {.x = h, .parts = {{.w = w_.head, .bias = w_.output_bias, .y = out}}, .latency_rows = latency_rows});
+  if (config_->logit_soft_cap > 0) soft_cap(pass.ctx, {.x = out, .cap = config_->logit_soft_cap});
 }
 
 // Prompt rows all of them: a row's logits are what they would be in any other slice.

@@ -5,6 +5,7 @@
 // Sources: "LLaMA" (arXiv:2302.13971), "Qwen2" (arXiv:2407.10671), "Qwen3" (arXiv:2505.09388).
 #pragma once
 
+#include <array>
 #include <functional>
 #include <memory>
 #include <string_view>
@@ -15,6 +16,7 @@
 #include "model/layer_range.h"
 #include "model/step.h"
 #include "model/weights.h"
+#include "ops/all_reduce/ranks.h"
 #include "ops/gemm/token_rounding.h"
 #include "parts/mtp/mtp.h"
 
@@ -29,6 +31,7 @@ struct ForwardOptions {
   // Nothing is wanted of the pass but what it leaves in the caches: it ends there.
   bool caches_only = false;
   const LayerProbe* probe = nullptr;
+  RankLink* ranks = nullptr;  // of a decoder that is one rank's (ModelConfig::ranks)
 };
 
 // Is shown the logits [n, V] f32 of a step's scored rows first ... first + n - 1. They are the pass's scratch memory:
@@ -63,7 +66,11 @@ struct DecoderWeights {
   PerLayerInput per_layer;
   Weight embedding, head;  // the same where they are tied, but that the embedding may have a factor
   Tensor output_norm, output_bias;
-  Tensor head_tokens;     // [rows of head] i32, ascending: the tokens that its rows stand for; empty: their own numbers
+  // The rows of the whole head that each rank has: from an entry to the next. `head` and `output_bias` are this one's.
+  std::array<int64_t, RankLink::kMost + 1> head_begins{};
+  int32_t rank = 0;
+  // [rows of the whole head] i32, ascending: the tokens that its rows stand for; empty: their own numbers.
+  Tensor head_tokens;
   Rope rope, local_rope;  // the second one of layers that attend to a window
   std::vector<LayerWeights> layers;
   int32_t first_kv_layer = 0;  // of the caches' layers of attention
@@ -108,10 +115,11 @@ class Decoder {
   void mix(const Pass& pass, const LayerWeights& l, CachesSoFar& caches, const PartOutput& to,
            const Activations& s) const;
   void feed_forward(const Pass& pass, const LayerWeights& l, const PartOutput& to, const Activations& s) const;
-  void add_normed(const Pass& pass, const Tensor& norm, float scale, const PartOutput& to, const Activations& s,
-                  const Tensor& h = {}) const;
+  struct PartResult;
+  void add_result(const Pass& pass, const PartResult& r, const Activations& s) const;
   void head(const Pass& pass, const Tensor& x, const ForwardOutputs& out) const;
   void logits(const Pass& pass, const Tensor& x, const Tensor& rows, int64_t latency_rows, const Tensor& out) const;
+  void multiply_head(const Pass& pass, const Tensor& h, int64_t latency_rows, const Tensor& out) const;
   void scored_logits(const Pass& pass, const Tensor& x, const ScoredLogits& each) const;
   void hidden_states(const Pass& pass, const Tensor& x, const Tensor& hidden) const;
 

@@ -82,11 +82,17 @@ Decoder mtp_decoder(const Decoder& main, const MtpWeights& block, int64_t head_r
   w.first_kv_layer = behind;
   if (!block.embedding.empty()) w.embedding = block.embedding;
   if (!block.head.norm.empty()) w.output_norm = block.head.norm;
-  if (!block.head.matrix.empty()) w.head = block.head.matrix, w.head_tokens = block.head.tokens, w.output_bias = {};
-  w.head.rows = std::min(head_rows, w.head.rows);  // the first rows lie where they lay, whatever their layout
+  if (!block.head.matrix.empty()) {
+    w.head = block.head.matrix, w.head_tokens = block.head.tokens, w.output_bias = {};
+    w.head_begins = block.head.begins;
+  }
+  config->vocab = std::min(head_rows, w.head_begins.back());
+  // The first rows lie where they lay, whatever their layout. Of several ranks, later ones may have none of them.
+  const int64_t first = w.head_begins[static_cast<size_t>(w.rank)];
+  w.head.rows = std::clamp<int64_t>(config->vocab - first, 0, w.head.rows);
+  for (int64_t& begin : w.head_begins) begin = std::min(begin, config->vocab);
   if (!w.output_bias.empty()) w.output_bias = w.output_bias.rows(0, w.head.rows);
-  if (!w.head_tokens.empty()) w.head_tokens = w.head_tokens.rows(0, w.head.rows);
-  config->vocab = w.head.rows;
+  if (!w.head_tokens.empty()) w.head_tokens = w.head_tokens.rows(0, config->vocab);
   return {std::move(config), std::move(w)};
 }
 

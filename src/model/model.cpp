@@ -43,21 +43,29 @@ Status check_unread_of_file(std::string_view name, const ModelConfig& c) {
 
 }  // namespace
 
-Result<std::unique_ptr<const Model>> Model::load(const gguf::File& file) {
+Result<std::unique_ptr<const Model>> Model::load(const gguf::File& file, const Shard& shard) {
   QUIRE_TRY(ModelConfig config, read_config(file));
-  std::unique_ptr<Model> m(new Model(file));
+  std::unique_ptr<Model> m(new Model(file, shard));
+  if (!shard.is_whole()) {
+    m->shard_.grains = share_grains(file);
+    QUIRE_CHECKED(check_shares(config, m->shard_));
+  }
   QUIRE_CHECKED(m->load_weights(std::move(config)));
   return std::unique_ptr<const Model>(std::move(m));
 }
 
 Status Model::load_weights(ModelConfig config) {
   const Architecture& row = row_of(config);
-  WeightLoader w(file_, config.sizes(), arena_);
+  WeightLoader w(file_, config.sizes(), arena_, shard_);
   DecoderWeights all;
   QUIRE_TRY(all.embedding, w.matrix(TensorRole::kTokenEmbedding));
   QUIRE_TRY(all.output_norm, w.vector(TensorRole::kOutputNorm));
   QUIRE_TRY(all.head, w.optional_matrix(TensorRole::kOutput));
-  if (all.head.empty()) all.head = all.embedding;  // tied
+  if (all.head.empty()) {  // tied
+    QUIRE_TRY(all.head, w.share(all.embedding, TensorRole::kOutput));
+  }
+  all.head_begins = head_begins(config.vocab, shard_);
+  all.rank = shard_.rank;
   if (config.embedding_scale != 1) {
     all.embedding.scale = w.factor(config.embedding_scale * all.embedding.scale_of(0));
   }
@@ -84,7 +92,9 @@ Status Model::load_weights(ModelConfig config) {
     QUIRE_CHECKED(check_unread_of_file(name, config));
     unread_.push_back(name);
   }
-  decoder_.emplace(std::make_shared<const ModelConfig>(std::move(config)), std::move(all));
+  whole_ = std::make_shared<const ModelConfig>(std::move(config));
+  decoder_.emplace(shard_.is_whole() ? whole_ : std::make_shared<const ModelConfig>(share_config(*whole_, shard_)),
+                   std::move(all));
   return {};
 }
 
@@ -119,10 +129,10 @@ Result<int64_t> Model::mtp_block_of(const gguf::File& file) const {
 }
 
 Result<MtpBlock> Model::mtp(const gguf::File& file) const {
-  const ModelConfig& c = config();
+  const ModelConfig& c = *whole_;
   QUIRE_TRY(const int64_t block, mtp_block_of(file));
   MtpBlock m;
-  WeightLoader w(file, c.sizes(), m.arena);
+  WeightLoader w(file, c.sizes(), m.arena, shard_);
   QUIRE_TRY(m.weights.input, load_mtp_input(w, block));
   QUIRE_TRY(m.weights.embedding, w.optional_matrix(TensorRole::kMtpEmbedding, block));
   QUIRE_TRY(m.weights.head, load_mtp_head(w, block));

@@ -19,9 +19,9 @@ Status load_layer_scale(WeightLoader& w, int64_t block, float& scale) {
 Status load_feed_forward(WeightLoader& w, const Architecture& row, const ModelConfig& c, int64_t block,
                          LayerWeights& l) {
   if (!c.experts.in_layer(block)) {
-    QUIRE_TRY(l.ffn, load_dense(w, row, c.dense, block));
+    QUIRE_TRY(l.ffn, load_dense(w, row, block));
   } else if (c.experts.beside_dense) {
-    QUIRE_TRY(l.ffn, load_parallel(w, row, c.dense, c.experts, block));
+    QUIRE_TRY(l.ffn, load_parallel(w, row, c.experts, block));
   } else {
     QUIRE_TRY(l.ffn, load_experts(w, row, c.experts, block));
   }

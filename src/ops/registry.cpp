@@ -3,6 +3,8 @@
 
 #include <string>
 
+#include "ops/all_gather/all_gather.h"
+#include "ops/all_reduce/all_reduce.h"
 #include "ops/attention/attention.h"
 #include "ops/copy/copy.h"
 #include "ops/gated_delta/gated_delta.h"
@@ -26,6 +28,8 @@ namespace conformance {
 void embed_conformance(Suite& s);
 void gather_rows_conformance(Suite& s);
 void reduce_partials_conformance(Suite& s);
+void all_reduce_conformance(Suite& s);
+void all_gather_conformance(Suite& s);
 void soft_cap_conformance(Suite& s);
 void gated_product_conformance(Suite& s);
 void add_rms_norm_conformance(Suite& s);
@@ -65,6 +69,8 @@ std::vector<OperatorInfo> table() {
       entry(kEmbedOp, conformance::embed_conformance),
       entry(kGatherRowsOp, conformance::gather_rows_conformance),
       entry(kReducePartialsOp, conformance::reduce_partials_conformance),
+      entry(kAllReduceOp, conformance::all_reduce_conformance),
+      entry(kAllGatherOp, conformance::all_gather_conformance),
       entry(kSoftCapOp, conformance::soft_cap_conformance),
       entry(kGatedProductOp, conformance::gated_product_conformance),
       entry(kAddRmsNormOp, conformance::add_rms_norm_conformance),

@@ -15,6 +15,8 @@ namespace quire {
 // blocks.
 using LayerProbe = std::function<void(std::string_view name, int layer, const Tensor& value)>;
 
+class RankSums;  // parts/rank_sums.h
+
 // What is the same for all parts of a layer.
 struct LayerPass {
   const OpContext& ctx;
@@ -24,6 +26,7 @@ struct LayerPass {
   int layer = -1;            // -1: outside the blocks
   bool caches_only = false;  // nothing is wanted of the layer but what it leaves in the caches
   const LayerProbe* probe = nullptr;
+  RankSums* ranks = nullptr;  // not null: this rank has some of every part, and what parts put out is partial
 
   void show(std::string_view name, const Tensor& value) const {
     if (probe != nullptr) (*probe)(name, layer, value);

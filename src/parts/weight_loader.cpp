@@ -46,15 +46,20 @@ Result<const float*> WeightLoader::scale_of(const std::string& stem, int64_t exp
 }
 
 Result<Weight> WeightLoader::matrix(TensorRole role, int64_t block) {
-  QUIRE_TRY(Weight w, matrix_without_scale(role, block));
+  QUIRE_TRY(Weight w, whole_matrix(role, block));
   QUIRE_TRY(w.scale, scale_of(tensor_stem(role, block), w.experts));
-  return w;
+  return share(w, role, block);
 }
 
 Result<Weight> WeightLoader::matrix_without_scale(TensorRole role, int64_t block) {
+  QUIRE_TRY(const Weight w, whole_matrix(role, block));
+  return share(w, role, block);
+}
+
+Result<Weight> WeightLoader::whole_matrix(TensorRole role, int64_t block) {
   const TensorSpec& spec = tensor_spec(role);
-  const int64_t rows = size_of(spec.rows, sizes_), cols = size_of(spec.cols, sizes_);
-  const int64_t experts = spec.kind == TensorKind::kExperts ? sizes_.experts : 1;
+  const int64_t rows = size_of(spec.rows, whole_), cols = size_of(spec.cols, whole_);
+  const int64_t experts = spec.kind == TensorKind::kExperts ? whole_.experts : 1;
   const std::string name = tensor_name(role, block);
   QUIRE_TRY(const gguf::TensorInfo* t, file_.get_tensor(name));
   used_.insert(name);
@@ -78,14 +83,9 @@ Result<Weight> WeightLoader::optional_matrix(TensorRole role, int64_t block) {
 
 Result<Weight> WeightLoader::matrix_rows(TensorRole role, int64_t block, std::span<const int64_t> order) {
   QUIRE_TRY(Weight w, matrix(role, block));
-  const auto row_bytes = static_cast<size_t>(w.row_bytes());
-  std::vector<std::byte>& rows = arena_.matrices.emplace_back(order.size() * row_bytes);
-  arena_.bytes += std::ssize(rows);
-  for (size_t i = 0; i < order.size(); ++i)
-    std::memcpy(rows.data() + i * row_bytes, w.data + static_cast<size_t>(order[i]) * row_bytes, row_bytes);
-  w.data = rows.data();
-  w.rows = std::ssize(order);
-  return w;
+  std::vector<ShareRange> rows;
+  for (const int64_t r : order) rows.push_back({r, 1});
+  return copy_rows(w, rows);
 }
 
 Result<Tensor> WeightLoader::floats(const std::string& name, std::initializer_list<int64_t> dims) {
@@ -121,9 +121,10 @@ Result<Tensor> WeightLoader::scaled_vector(TensorRole role, int64_t block, float
 
 Result<Tensor> WeightLoader::vector(TensorRole role, int64_t block) {
   const TensorSpec& spec = tensor_spec(role);
-  const int64_t cols = size_of(spec.cols, sizes_);
+  const int64_t cols = size_of(spec.cols, whole_), rows = size_of(spec.rows, whole_);
   const std::string name = tensor_name(role, block);
-  return spec.rows == Extent::kOne ? floats(name, {cols}) : floats(name, {size_of(spec.rows, sizes_), cols});
+  QUIRE_TRY(const Tensor t, spec.rows == Extent::kOne ? floats(name, {cols}) : floats(name, {rows, cols}));
+  return share(t, role);
 }
 
 Result<Tensor> WeightLoader::optional_vector(TensorRole role, int64_t block) {

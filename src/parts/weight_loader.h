@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "arch/architecture.h"
+#include "arch/shard.h"
 #include "core/tensor.h"
 #include "gguf/reader.h"
 #include "ops/op.h"
@@ -21,6 +22,9 @@ const gguf::TensorInfo* find_scale(const gguf::File& file, std::string_view stem
 
 // Finds tensors by their role. Matrices stay where they are mapped; small vectors that are not float32 in the file
 // are converted into memory of the loader's arena, which must live as long as the weights. An error names the tensor.
+//
+// Of a shard it gives what that rank has (arch/shard.h): rows that follow each other are a view of the mapping, others,
+// and columns, are copied into the arena. Nothing else of the tensor is.
 class WeightLoader {
  public:
   struct Arena {
@@ -29,13 +33,20 @@ class WeightLoader {
     std::deque<std::vector<std::byte>> matrices;
     int64_t bytes = 0;
   };
-  WeightLoader(const gguf::File& file, const ModelSizes& sizes, Arena& arena)
-      : file_(file), sizes_(sizes), arena_(arena) {}
+  WeightLoader(const gguf::File& file, const ModelSizes& whole, Arena& arena, const Shard& shard = {})
+      : file_(file), shard_(shard), arena_(arena) {
+    use(whole);
+  }
 
   bool has(TensorRole role, int64_t block = 0) const { return file_.find_tensor(tensor_name(role, block)) != nullptr; }
-  // What shapes are made of from here on: layers of one model may differ.
-  void use(const ModelSizes& sizes) { sizes_ = sizes; }
-  const ModelSizes& sizes() const { return sizes_; }
+  // What shapes are made of from here on, in the file: layers of one model may differ.
+  void use(const ModelSizes& whole) {
+    whole_ = whole;
+    sizes_ = share_sizes(whole, shard_);
+  }
+  const ModelSizes& whole() const { return whole_; }
+  const ModelSizes& sizes() const { return sizes_; }  // of what the rank has: that of its shapes
+  const Shard& shard() const { return shard_; }
   // A matrix or table, or stacked matrices of experts, with the factors of "<stem>.scale" if present. `block`
   // matters for roles of blocks.
   Result<Weight> matrix(TensorRole role, int64_t block = 0);
@@ -43,6 +54,8 @@ class WeightLoader {
   Result<Weight> matrix_without_scale(TensorRole role, int64_t block = 0);  // "<stem>.scale" is something else
   // Of such a matrix the rows `order`, copied into the arena: where a file has them in another order than operators.
   Result<Weight> matrix_rows(TensorRole role, int64_t block, std::span<const int64_t> order);
+  // What the rank has of a matrix that stands for the tensor of another role, too.
+  Result<Weight> share(const Weight& whole, TensorRole role, int64_t block = 0);
   // Float32: [cols], or [rows, cols] where the role has rows.
   Result<Tensor> vector(TensorRole role, int64_t block = 0);
   Result<Tensor> optional_vector(TensorRole role, int64_t block = 0);
@@ -58,12 +71,18 @@ class WeightLoader {
   std::vector<std::string_view> unread() const;
 
  private:
+  Result<Weight> whole_matrix(TensorRole role, int64_t block);
+  Weight copy_rows(const Weight& w, std::span<const ShareRange> rows);
+  Result<Weight> copy_columns(const Weight& w, std::span<const ShareRange> columns, const std::string& name);
+  std::byte* take(int64_t bytes);
+  Tensor share(const Tensor& whole, TensorRole role);
   Result<Tensor> floats(const std::string& name, std::initializer_list<int64_t> dims);
   Result<const float*> scale_of(const std::string& stem, int64_t experts);
   Tensor keep(std::vector<float> values);
 
   const gguf::File& file_;
-  ModelSizes sizes_;
+  Shard shard_;
+  ModelSizes whole_, sizes_;
   Arena& arena_;
   std::unordered_set<std::string> used_;
 };

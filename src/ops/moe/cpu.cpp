@@ -103,7 +103,7 @@ Routing route_tokens(const OpContext& ctx, const MoeArgs& a, Workspace::Scope& s
   return r;
 }
 
-// The groups of all experts that were chosen, in the order of experts, then that of the shared expert.
+// The groups of all experts here that were chosen, in the order of experts, then that of the shared expert.
 std::span<Group> group_tokens(const MoeArgs& a, const Experts& routed, const Experts& shared, const int32_t* chosen,
                               Workspace::Scope& scope) {
   const int64_t tokens = a.h.dim(0), experts = a.router.rows, k = a.top_k, entries = tokens * k;
@@ -124,8 +124,8 @@ std::span<Group> group_tokens(const MoeArgs& a, const Experts& routed, const Exp
   size_t count = 0;
   for (int64_t e = 0; e < experts; ++e) {
     const int32_t begin = e == 0 ? 0 : end[e - 1];
-    if (begin == end[e]) continue;
-    groups[count++] = {&routed, e, token + begin, entry + begin, {nullptr, end[e] - begin}, {}};
+    if (begin == end[e] || a.here(e) < 0) continue;
+    groups[count++] = {&routed, a.here(e), token + begin, entry + begin, {nullptr, end[e] - begin}, {}};
   }
   if (!a.shared_gate.empty()) groups[count++] = {&shared, 0, nullptr, entry + entries, {nullptr, tokens}, {}};
   return {groups, count};
@@ -140,7 +140,8 @@ void combine(const MoeArgs& a, const Routing& r, const float* ranked, int64_t be
     const auto add = [&](int64_t row, float weight) {
       for (int64_t c = 0; c < cols; ++c) x[c] += weight * ranked[row * cols + c];
     };
-    for (int64_t i = 0; i < k; ++i) add(t * k + i, r.weight[t * k + i]);
+    for (int64_t i = t * k; i < (t + 1) * k; ++i)
+      if (a.here(r.chosen[i]) >= 0) add(i, r.weight[i]);
     if (!a.shared_gate.empty()) add(tokens * k + t, r.shared == nullptr ? 1.0f : r.shared[t]);
   }
 }

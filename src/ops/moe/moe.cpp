@@ -147,7 +147,9 @@ void check(const MoeArgs& a) {
   QUIRE_CHECK(a.router.cols == width, "moe: the router has {} columns, but D = {}", a.router.cols, width.value);
   QUIRE_CHECK(a.top_k >= 1 && a.top_k <= a.router.rows && a.router.rows <= 1 << 14, "moe: top {} of {} experts",
               a.top_k, a.router.rows);
-  check_experts("expert", a.gate, a.up, a.down, a.router.rows, width);
+  check_experts("expert", a.gate, a.up, a.down, a.gate.experts, width);
+  QUIRE_CHECK(a.first_expert >= 0 && a.gate.experts >= 1 && a.first_expert + a.gate.experts <= a.router.rows,
+              "moe: experts {} to {} of {}", a.first_expert, a.first_expert + a.gate.experts - 1, a.router.rows);
   check_biases(a);
   if (!a.shared_gate.empty()) check_experts("shared", a.shared_gate, a.shared_up, a.shared_down, 1, width);
   const ExpertChoice& c = a.choice;
@@ -182,8 +184,10 @@ Traffic traffic_of(const MoeArgs& a) {
 }
 
 std::string describe_args(const MoeArgs& a) {
-  return fmt::format("h {}, top {} of {} experts{}{}{}{}, router {}, gate {}, up {}, down {}, shared {}{}",
-                     describe(a.h), a.top_k, a.router.rows, a.choice.plain() ? "" : " by sigmoids, biases or groups",
+  const std::string part = a.has_all_experts() ? std::string() : fmt::format(" of which {} are here", a.gate.experts);
+  return fmt::format("h {}, top {} of {} experts{}{}{}{}{}, router {}, gate {}, up {}, down {}, shared {}{}",
+                     describe(a.h), a.top_k, a.router.rows, part,
+                     a.choice.plain() ? "" : " by sigmoids, biases or groups",
                      a.gate_bias.empty() ? "" : " with biases", a.router_h.empty() ? "" : " by rows of their own",
                      activation_note(a.activation), describe(a.router), describe(a.gate), describe(a.up),
                      describe(a.down), describe(a.shared_gate), gemm::note(a.rounded));

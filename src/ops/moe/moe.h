@@ -29,7 +29,9 @@ struct ExpertChoice {
 // router   [E, D]  any type (F32 in files); logits, with router_bias [E] f32 if there is one, are in float32.
 //                  ExpertChoice says what follows from them; by default w_e = p_e / max(sum over the top k, 2^-14) of
 //                  p = softmax(logits) over all E
-// gate, up [E x [Fe, D]], down [E x [D, Fe]]
+// gate, up [E x [Fe, D]], down [E x [D, Fe]]; or some of the E from `first_expert` on, and their biases: a device of
+//                  several that have some of the experts each. Tokens that chose others get nothing of them here; the
+//                  partial results of all devices add up to the whole
 // gate_bias, up_bias [E, Fe], down_bias [E, D] f32, optional: all or none; the shared expert has none
 // shared_gate, shared_up [Fs, D], shared_down [D, Fs]
 //                  optional (empty): out += sigmoid(shared_router . h) * mlp(h)
@@ -48,6 +50,7 @@ struct MoeArgs {
   Tensor router_bias = {}, gate_bias = {}, up_bias = {}, down_bias = {};
   GateActivation activation = GateActivation::kSilu;
   int top_k = 0;
+  int64_t first_expert = 0;
   ExpertChoice choice;
   Weight shared_gate, shared_up, shared_down;
   Tensor shared_router;
@@ -58,6 +61,12 @@ struct MoeArgs {
   RoundedTokens rounded;     // likewise, of the input of each product but the router's
 
   const Tensor& router_input() const { return router_h.empty() ? h : router_h; }
+  bool has_all_experts() const { return gate.experts == router.rows; }
+  // The number of a chosen expert among those that are here; -1: it is on another device.
+  int64_t here(int64_t chosen_expert) const {
+    const int64_t e = chosen_expert - first_expert;
+    return e >= 0 && e < gate.experts ? e : -1;
+  }
   bool for_latency() const { return latency_rows > 0; }
   MoeArgs rows(int64_t begin, int64_t count) const;
 };

@@ -20,7 +20,8 @@ void observe(const OpContext& ctx, const MoeArgs& a) {
     for (int r = 0; r < a.top_k; ++r) groups[static_cast<size_t>(a.chosen.row<int32_t>(t)[r])].push_back(t);
   const auto row_bytes = static_cast<size_t>(dtype_bytes(a.h.dtype, width));
   for (size_t e = 0; e < groups.size(); ++e) {
-    if (groups[e].empty()) continue;
+    const int64_t here = a.here(static_cast<int64_t>(e));
+    if (groups[e].empty() || here < 0) continue;
     Workspace::Scope scope(ctx.workspace);
     const auto count = static_cast<int64_t>(groups[e].size());
     const Tensor rows =
@@ -28,13 +29,13 @@ void observe(const OpContext& ctx, const MoeArgs& a) {
     for (int64_t i = 0; i < count; ++i)
       std::memcpy(rows.rows(i, 1).data, a.h.rows(groups[e][static_cast<size_t>(i)], 1).data, row_bytes);
     const auto bias = [&](const Tensor& b) {
-      return b.empty() ? Tensor{} : make_tensor(b.row<float>(static_cast<int64_t>(e)), {b.dim(1)});
+      return b.empty() ? Tensor{} : make_tensor(b.row<float>(here), {b.dim(1)});
     };
     observe_mlp(ctx,
                 {.gate = &a.gate,
                  .up = &a.up,
                  .down = &a.down,
-                 .expert = static_cast<int64_t>(e),
+                 .expert = here,
                  .gate_bias = bias(a.gate_bias),
                  .up_bias = bias(a.up_bias),
                  .activation = a.activation},

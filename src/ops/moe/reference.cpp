@@ -142,10 +142,10 @@ void reference(const OpContext& ctx, const MoeArgs& a) {
           in.push_back(rows[t]);
           slot.push_back(t * static_cast<size_t>(a.top_k) + r);
         }
-    if (in.empty()) continue;
+    if (in.empty() || a.here(e) < 0) continue;  // the others' results stay 0
     std::vector<double> out;
-    expert_mlp(ctx, {a.gate, a.up, a.down, a.gate_bias, a.up_bias, a.down_bias, a.activation, a.rounded}, e, a.h.dtype,
-               in, out);
+    expert_mlp(ctx, {a.gate, a.up, a.down, a.gate_bias, a.up_bias, a.down_bias, a.activation, a.rounded}, a.here(e),
+               a.h.dtype, in, out);
     for (size_t i = 0; i < slot.size(); ++i)
       std::copy_n(out.begin() + static_cast<int64_t>(i) * width, width,
                   ranked.begin() + static_cast<int64_t>(slot[i]) * width);

@@ -37,6 +37,7 @@ struct MoeCase {
   bool router_rows = false;  // the router reads rows of its own
   bool factors = false;      // of each expert's down matrix, whatever its type
   TokenRounding rounded = TokenRounding::kNone;
+  int64_t first = 0, here = 0;  // not 0: so many of the experts are here, from which on
 
   std::string name() const {
     constexpr const char* kRouters[] = {"random", "one_expert", "ties", "pairs"};
@@ -51,7 +52,8 @@ struct MoeCase {
                        other("down", down), tokens, width, inner, top_k, experts, shared, other("of", shared_type),
                        shared_router ? "+router" : "", dtype_name(h), kRouters[static_cast<int>(router)],
                        add ? "" : " overwritten", by, biases ? " biases" : "", activation_note(activation)) +
-           (router_rows ? " by rows of their own" : "") + (factors ? " factors" : "") + std::string(case_note(rounded));
+           (router_rows ? " by rows of their own" : "") + (factors ? " factors" : "") + std::string(case_note(rounded)) +
+           (here > 0 ? fmt::format(" of them {} from {} on", here, first) : "");
   }
 };
 
@@ -120,6 +122,17 @@ struct MoeData {
       for (int64_t t = 0; t < c.tokens; ++t) store_float(h.tensor(), t * c.width, 1.0f);
   }
 
+  static void keep_some_experts(const MoeCase& c, MoeArgs& a) {
+    a.first_expert = c.first;
+    for (Weight* w : {&a.gate, &a.up, &a.down}) {
+      w->data = w->row(0, c.first);
+      w->experts = c.here;
+      if (w->scale != nullptr) w->scale += c.first;
+    }
+    for (Tensor* t : {&a.gate_bias, &a.up_bias, &a.down_bias})
+      if (!t->empty()) *t = t->rows(c.first, c.here);
+  }
+
   MoeArgs args(const MoeCase& c, const Tensor& in, const Buffer& out, const Tensor& chosen) const {
     return args(c, in, router_h, out, chosen);
   }
@@ -134,6 +147,7 @@ struct MoeData {
     if (c.selection_bias) a.choice.selection_bias = selection_bias;
     a.activation = c.activation;
     if (c.biases) a.router_bias = router_bias, a.gate_bias = gate_bias, a.up_bias = up_bias, a.down_bias = down_bias;
+    if (c.here > 0) keep_some_experts(c, a);
     if (c.shared > 0) {
       a.shared_gate = shared_gate.weight, a.shared_up = shared_up.weight, a.shared_down = shared_down.weight;
       if (c.shared_router) a.shared_router = shared_router;
@@ -200,6 +214,7 @@ std::vector<Bounded> want_row(const MoeCase& c, const MoeData& m, const std::vec
     }
   };
   for (int32_t e : chosen) {
+    if (c.here > 0 && (e < c.first || e >= c.first + c.here)) continue;
     const double least = sigmoid ? 1e-20 : 0x1p-14;
     const double weight = score(e) / (c.choice.normalised ? std::max(kept, least) : 1.0);
     const ExpertMlp mlp = c.biases ? ExpertMlp{m.gate, m.up, m.down, &m.gate_bias, &m.up_bias, &m.down_bias}
@@ -255,7 +270,7 @@ void moe_case(Suite& s, const MoeCase& c) {
     if (c.tokens == 0) continue;
     k.launch(s.context(Device::kCpu, 1), m.args(c, m.h, one, chosen));
     s.expect_same_bits(k.name, name + " one thread", one, got);
-    if (takes_integers(k.name)) {
+    if (takes_integers(k.name) && c.here == 0) {
       const auto copies = s.repack(std::array{m.gate.weight, m.up.weight, m.down.weight, m.shared_gate.weight,
                                               m.shared_up.weight, m.shared_down.weight});
       Buffer repacked = m.x;
@@ -380,6 +395,39 @@ void moe_conformance(Suite& s) {
                    .activation = GateActivation::kGeluTanh,
                    .router_rows = true,
                    .factors = true});
+  // Some of the experts are here: of many tokens, of one, of none that chose any of them, with biases and without.
+  for (const int64_t t : {1, 2, 18})
+    for (const auto& [first, here] : {std::pair<int64_t, int64_t>{0, 3}, {3, 3}, {5, 1}}) {
+      moe_case(s, {.type = DType::kNVFP4,
+                   .tokens = t,
+                   .width = 64,
+                   .inner = 64,
+                   .experts = 6,
+                   .top_k = 2,
+                   .shared = 64,
+                   .add = false,
+                   .first = first,
+                   .here = here});
+      moe_case(s, {.type = DType::kBF16,
+                   .tokens = t,
+                   .width = 64,
+                   .inner = 48,
+                   .experts = 6,
+                   .top_k = 2,
+                   .biases = true,
+                   .first = first,
+                   .here = here});
+    }
+  moe_case(s, {.type = DType::kBF16,
+               .tokens = 5,
+               .width = 64,
+               .inner = 48,
+               .experts = 6,
+               .top_k = 1,
+               .router = Router::kOneExpert,
+               .add = false,
+               .first = 4,
+               .here = 2});
   moe_case(s, {DType::kBF16, 18, 32, 32, 1, 1});              // one expert
   moe_case(s, {DType::kBF16, 18, 32, 32, 4, 4, 32, true});    // all of them
   moe_case(s, {DType::kNVFP4, 3, 64, 64, 256, 8, 64, true});  // most experts empty

@@ -9,10 +9,10 @@ using enum TensorRole;
 namespace {
 
 // beta and alpha in one: of each key head its value heads' rows of beta, then those of alpha.
-Status load_packed_gates(WeightLoader& w, const DeltaSpec& d, int64_t block, DeltaWeights& g) {
-  const int64_t each = d.value_heads / d.key_heads;
+Status load_packed_gates(WeightLoader& w, int64_t block, DeltaWeights& g) {
+  const int64_t key_heads = w.sizes().key_heads, each = w.sizes().value_heads / key_heads;
   std::vector<int64_t> beta, alpha;
-  for (int64_t head = 0; head < d.key_heads; ++head)
+  for (int64_t head = 0; head < key_heads; ++head)
     for (int64_t r = 0; r < each; ++r) {
       beta.push_back(2 * head * each + r);
       alpha.push_back((2 * head + 1) * each + r);
@@ -29,7 +29,7 @@ Result<DeltaWeights> load_delta(WeightLoader& w, const DeltaSpec& d, int64_t blo
   QUIRE_TRY(g.qkv, w.matrix(kDeltaQkv, block));
   QUIRE_TRY(g.z, w.matrix(kDeltaZ, block));
   if (d.grouped) {
-    QUIRE_CHECKED(load_packed_gates(w, d, block, g));
+    QUIRE_CHECKED(load_packed_gates(w, block, g));
   } else {
     QUIRE_TRY(g.alpha, w.matrix(kDeltaAlpha, block));
     QUIRE_TRY(g.beta, w.matrix(kDeltaBeta, block));

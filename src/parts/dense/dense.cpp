@@ -6,12 +6,13 @@ namespace quire {
 
 using enum TensorRole;
 
-Result<DenseWeights> load_dense(WeightLoader& w, const Architecture& row, const DenseSpec& spec, int64_t block) {
+Result<DenseWeights> load_dense(WeightLoader& w, const Architecture& row, int64_t block) {
   DenseWeights f;
   if (row.fused_gate_up && !w.has(kFfnGate, block)) {
     QUIRE_TRY(const Weight fused, w.matrix(kFfnGateUp, block));
-    f.gate = fused.row_slice(0, spec.width(block));
-    f.up = fused.row_slice(spec.width(block), spec.width(block));
+    const int64_t width = size_of(Extent::kFfn, w.sizes());
+    f.gate = fused.row_slice(0, width);
+    f.up = fused.row_slice(width, width);
   } else {
     QUIRE_TRY(f.gate, w.matrix(kFfnGate, block));
     QUIRE_TRY(f.up, w.matrix(kFfnUp, block));

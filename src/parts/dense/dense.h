@@ -19,7 +19,8 @@ struct DenseWeights {
     for (auto* t : {&w.gate_bias, &w.up_bias, &w.down_bias}) v.vector(*t);
   }
 };
-Result<DenseWeights> load_dense(WeightLoader& w, const Architecture& row, const DenseSpec& spec, int64_t block);
+// The loader's sizes are those of the layer.
+Result<DenseWeights> load_dense(WeightLoader& w, const Architecture& row, int64_t block);
 
 // What the operator itself takes meanwhile, of the widest layer: what gate and up put out.
 void lay_out_within(const DenseSpec& spec, ActivationMemory& mem);

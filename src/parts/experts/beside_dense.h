@@ -21,8 +21,8 @@ struct ParallelWeights {
     v.vector(w.experts_out_norm);
   }
 };
-Result<ParallelWeights> load_parallel(WeightLoader& w, const Architecture& row, const DenseSpec& dense,
-                                      const ExpertsSpec& experts, int64_t block);
+Result<ParallelWeights> load_parallel(WeightLoader& w, const Architecture& row, const ExpertsSpec& experts,
+                                      int64_t block);
 
 struct ParallelActivations {
   Tensor router_h;  // [T, D]: what the router reads
@@ -30,7 +30,8 @@ struct ParallelActivations {
 };
 ParallelActivations lay_out_parallel(int64_t d_model, ActivationMemory& mem);
 
-// The dense one from h, the experts from the residual stream x, both together to `out` [T, D]. h is overwritten.
+// The dense one from h, the experts from the residual stream x, both together to `out` [T, D], on every rank the whole.
+// h is overwritten.
 void parallel_mlps(const LayerPass& pass, const DenseSpec& dense, const ExpertsSpec& experts, const ParallelWeights& w,
                    const ParallelActivations& s, const Tensor& x, const Tensor& h, const Tensor& out);
 

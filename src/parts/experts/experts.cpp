@@ -6,12 +6,12 @@ using enum TensorRole;
 
 namespace {
 
-Status load_matrices(WeightLoader& w, const Architecture& row, const ExpertsSpec& spec, int64_t block,
-                     ExpertWeights& f) {
+Status load_matrices(WeightLoader& w, const Architecture& row, int64_t block, ExpertWeights& f) {
   if (w.has(kExpertsGateUp, block) || (row.dense_beside_experts && !w.has(kExpertsGate, block))) {
     QUIRE_TRY(const Weight fused, w.matrix(kExpertsGateUp, block));
-    f.gate = fused.row_slice(0, spec.d_ff);
-    f.up = fused.row_slice(spec.d_ff, spec.d_ff);
+    const int64_t width = size_of(Extent::kExpertFfn, w.sizes());
+    f.gate = fused.row_slice(0, width);
+    f.up = fused.row_slice(width, width);
   } else {
     QUIRE_TRY(f.gate, w.matrix(kExpertsGate, block));
     QUIRE_TRY(f.up, w.matrix(kExpertsUp, block));
@@ -32,7 +32,7 @@ Result<ExpertWeights> load_experts(WeightLoader& w, const Architecture& row, con
   if (row.any_router) {
     QUIRE_TRY(f.selection_bias, w.vector(kRouterSelectionBias, block));
   }
-  QUIRE_CHECKED(load_matrices(w, row, spec, block, f));
+  QUIRE_CHECKED(load_matrices(w, row, block, f));
   if (spec.biases) {
     QUIRE_TRY(f.router_bias, w.vector(kRouterBias, block));
     QUIRE_TRY(f.gate_bias, w.vector(kExpertsGateBias, block));
@@ -69,6 +69,7 @@ void expert_mlps(const LayerPass& pass, const ExpertsSpec& spec, const ExpertWei
                  .down_bias = w.down_bias,
                  .activation = spec.activation,
                  .top_k = spec.top_k,
+                 .first_expert = spec.first,
                  .choice = choice,
                  .shared_gate = w.shared_gate,
                  .shared_up = w.shared_up,

@@ -12,6 +12,7 @@ namespace quire {
 
 struct ExpertsSpec {
   int32_t count = 0;         // 0: the feed-forwards of all layers are dense
+  int32_t first = 0;         // of a rank that has some of them whole: the first of these
   int32_t dense_layers = 0;  // the first so many are dense, though the others have experts
   int32_t top_k = 0;
   int64_t d_ff = 0;           // of an expert

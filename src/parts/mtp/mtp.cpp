@@ -21,10 +21,11 @@ Result<MtpHead> load_mtp_head(WeightLoader& w, int64_t block) {
   QUIRE_TRY(head.norm, w.optional_vector(TensorRole::kMtpHeadNorm, block));
   QUIRE_TRY(head.tokens, w.optional_numbers(TensorRole::kMtpHeadTokens));
   if (head.tokens.empty()) {
+    head.begins = head_begins(w.whole().vocab, w.shard());
     QUIRE_TRY(head.matrix, w.optional_matrix(TensorRole::kMtpHead, block));
     return head;
   }
-  const ModelSizes model = w.sizes();
+  const ModelSizes model = w.whole();
   int64_t before = -1;
   for (int64_t i = 0; i < head.tokens.dim(0); ++i) {
     const int64_t token = i + head.tokens.as<int32_t>()[i];
@@ -36,6 +37,7 @@ Result<MtpHead> load_mtp_head(WeightLoader& w, int64_t block) {
   ModelSizes trimmed = model;
   trimmed.vocab = head.tokens.dim(0);
   w.use(trimmed);
+  head.begins = head_begins(trimmed.vocab, w.shard());
   QUIRE_TRY(head.matrix, w.matrix(TensorRole::kMtpHead, block));
   w.use(model);
   return head;

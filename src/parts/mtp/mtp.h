@@ -1,6 +1,9 @@
 // What a block for multi-token prediction has beside a layer: its input, and the head that it may have of its own.
 #pragma once
 
+#include <array>
+
+#include "arch/shard.h"
 #include "ops/rows/rows.h"
 #include "parts/pass.h"
 #include "parts/weight_loader.h"
@@ -25,7 +28,8 @@ Result<MtpInput> load_mtp_input(WeightLoader& w, int64_t block);
 struct MtpHead {
   Tensor norm;
   Weight matrix;
-  Tensor tokens;  // [rows of matrix] i32, ascending: the tokens that its rows stand for; empty: their own numbers
+  Tensor tokens;  // [rows of the whole] i32, ascending: the tokens that its rows stand for; empty: their own numbers
+  std::array<int64_t, kMostRanks + 1> begins{};  // of each rank's rows (arch/shard.h)
 
   static void visit(auto& w, auto& v) {
     v.vector(w.norm);

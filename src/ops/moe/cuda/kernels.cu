@@ -311,9 +311,10 @@ void launch_routed(const OpContext& ctx, const Call& call, gemm::Path path) {
 
 bool fits_routed(const Machine&, const MoeArgs& a) {
   const auto eighths = [](const Weight& w) { return w.rows % 8 == 0 && w.cols % 8 == 0; };
-  return a.choice.groups <= kMaxGroups && (a.gate_bias.empty() || a.shared_gate.empty()) && a.h.dtype == DType::kBF16 &&
-         a.router.rows <= kMaxExperts && a.top_k <= kMaxTopK && a.gate.dtype == a.up.dtype && eighths(a.gate) &&
-         cuda::aligned_rows(a.h, 8) && cuda::aligned_rows(a.router_h, 8) && cuda::aligned_rows(a.x, 4) &&
+  return a.has_all_experts() && a.choice.groups <= kMaxGroups && (a.gate_bias.empty() || a.shared_gate.empty()) &&
+         a.h.dtype == DType::kBF16 && a.router.rows <= kMaxExperts && a.top_k <= kMaxTopK &&
+         a.gate.dtype == a.up.dtype && eighths(a.gate) && cuda::aligned_rows(a.h, 8) &&
+         cuda::aligned_rows(a.router_h, 8) && cuda::aligned_rows(a.x, 4) &&
          (a.shared_gate.empty() || (a.shared_gate.dtype == a.shared_up.dtype && eighths(a.shared_gate)));
 }
 bool prefers_tiles(const Machine& m, const MoeArgs& a) {

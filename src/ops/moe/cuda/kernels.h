@@ -29,7 +29,8 @@ inline constexpr std::string_view kFewTakes =
     "memory for "
     "the tokens";
 inline constexpr std::string_view kRoutedTakes =
-    "bf16, up to 32 of 1024 experts for each token in up to 32 groups, gate and up of one type, widths that are "
+    "bf16, all experts here, up to 32 of 1024 experts for each token in up to 32 groups, gate and up of one type, "
+    "widths that are "
     "multiples of 8, no biases beside a shared expert";
 
 inline constexpr std::string_view kE4m3Takes =
