@@ -1,13 +1,11 @@
 // --activations: who takes it, and what is refused.
 #include <nlohmann/json.hpp>
 
+#include "cli/model_options.h"
 #include "support/program.h"
 
 namespace quire::test {
 namespace {
-
-const std::string kModelFile = QUIRE_SOURCE_DIR "/models/demo-dense-nvfp4.gguf";
-const std::string kText = QUIRE_SOURCE_DIR "/tests/data/golden/ppl.txt";
 
 class ActivationsOption : public ProgramTest {};
 

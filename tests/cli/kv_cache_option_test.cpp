@@ -1,13 +1,11 @@
 // --kv-cache-dtype: who takes it, what is refused, and what it says of a text.
 #include <nlohmann/json.hpp>
 
+#include "cli/model_options.h"
 #include "support/program.h"
 
 namespace quire::test {
 namespace {
-
-const std::string kModelFile = QUIRE_SOURCE_DIR "/models/demo-dense-nvfp4.gguf";
-const std::string kText = QUIRE_SOURCE_DIR "/tests/data/golden/ppl.txt";
 
 class KvCacheOption : public ProgramTest {};
 

@@ -1,12 +1,11 @@
 // --pipeline-parallel-size and --tensor-split: the same text from several devices, and what is refused.
 #include <nlohmann/json.hpp>
 
+#include "cli/model_options.h"
 #include "support/program.h"
 
 namespace quire::test {
 namespace {
-
-const std::string kModelFile = QUIRE_SOURCE_DIR "/models/demo-dense-nvfp4.gguf";
 
 class LayerSplitOption : public ProgramTest {};
 
