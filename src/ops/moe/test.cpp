@@ -52,8 +52,8 @@ struct MoeCase {
                        other("down", down), tokens, width, inner, top_k, experts, shared, other("of", shared_type),
                        shared_router ? "+router" : "", dtype_name(h), kRouters[static_cast<int>(router)],
                        add ? "" : " overwritten", by, biases ? " biases" : "", activation_note(activation)) +
-           (router_rows ? " by rows of their own" : "") + (factors ? " factors" : "") + std::string(case_note(rounded)) +
-           (here > 0 ? fmt::format(" of them {} from {} on", here, first) : "");
+           (router_rows ? " by rows of their own" : "") + (factors ? " factors" : "") +
+           std::string(case_note(rounded)) + (here > 0 ? fmt::format(" of them {} from {} on", here, first) : "");
   }
 };
 
