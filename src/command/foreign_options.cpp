@@ -9,13 +9,15 @@ namespace {
 // Commands that run a model.
 constexpr std::string_view kModelCommands =
     "run serve perplexity compare eval bench bench-batch profile imatrix snapshot";
-// Those of them that take positions from the file alone, that can choose the type of their KV cache, and that can draft
-// tokens or not.
+// Those of them that take positions from the file alone, that can choose the type of their KV cache, that can draft
+// tokens or not, and that can have layers on several devices or not.
 constexpr std::string_view kFixedRopeCommands = "compare eval bench bench-batch profile imatrix snapshot",
                            kTextCommands = kFixedRopeCommands,
                            kKvCacheCommands = "run serve perplexity compare eval bench bench-batch profile snapshot",
                            kDraftingCommands = "run serve bench bench-batch profile",
-                           kOtherCommands = "perplexity compare eval imatrix snapshot";
+                           kOtherCommands = "perplexity compare eval imatrix snapshot",
+                           kLayerSplitCommands = "run serve bench-batch profile",
+                           kOneDeviceCommands = "perplexity compare eval bench imatrix snapshot";
 constexpr std::string_view kLlama = "llama.cpp", kVllm = "vLLM", kSglang = "SGLang";
 
 // What people really type. Of everything else the nearest option of the command is offered (unexpected_argument).
@@ -24,10 +26,14 @@ constexpr ForeignOption kOptions[] = {
     {kModelCommands, kLlama,
      "-ngl --n-gpu-layers --gpu-layers -ot --override-tensor -ncmoe --n-cpu-moe -cmoe --cpu-moe",
      "a model runs on one device as a whole; --device cuda for the GPU"},
-    {kModelCommands, kLlama, "-sm --split-mode -ts --tensor-split -mg --main-gpu",
-     "a model runs on one device; --device and --gpu say on which"},
-    {kModelCommands, kVllm, "-tp --tensor-parallel-size -pp --pipeline-parallel-size --enable-expert-parallel",
-     "a model runs on one device as a whole; for several GPUs, start a server for each behind a router"},
+    {kLayerSplitCommands, kLlama, "-sm --split-mode -ts -mg --main-gpu",
+     "--device says on what a model runs; --pipeline-parallel-size and --tensor-split put its layers on several GPUs"},
+    {kOneDeviceCommands, kLlama, "-sm --split-mode -ts --tensor-split -mg --main-gpu",
+     "a model runs on one device here; --device and --gpu say on which"},
+    {kLayerSplitCommands, kVllm, "-tp --tensor-parallel-size -pp --enable-expert-parallel",
+     "tensors are not divided among GPUs; --pipeline-parallel-size puts a model's layers on several"},
+    {kOneDeviceCommands, kVllm, "-tp --tensor-parallel-size -pp --pipeline-parallel-size --enable-expert-parallel",
+     "a model runs on one device as a whole here"},
     {kModelCommands, kLlama, "-fa --flash-attn", "attention always runs in pieces; leave it out"},
     {kKvCacheCommands, kLlama, "-ctk --cache-type-k -ctv --cache-type-v",
      "keys and values have one type: --kv-cache-dtype bf16 or fp8"},

@@ -172,13 +172,6 @@ void report(Pair& pair, std::span<const int64_t> all_rows) {
   std::fflush(stdout);
 }
 
-// The same kernels as streams of one GPU, with few blocks, so that those of both find room.
-TEST(AllReduceBench, TwoRanksOfOneGpu) {
-  Pair pair({0, 0});
-  const int64_t rows[] = {1, 8, 32, 64};
-  report(pair, rows);
-}
-
 TEST(AllReduceBench, TwoGpus) {
   int count = 0;
   must(cudaGetDeviceCount(&count), "counting GPUs");

@@ -107,8 +107,8 @@ void force_each_kernel(const ModelPtr& model, const std::string& op, const Kerne
 
 // Those of vision towers, which no text needs (tests/vision runs them), and of ranks, which one device has no use for
 // (tests/model).
-constexpr std::string_view kOfOthers[] = {
-    "gelu", "layer_norm", "mix_rows", "normalise_patches", "vision_attention", "all_reduce", "all_gather"};
+constexpr std::string_view kOfOthers[] = {"gelu",        "layer_norm",       "mix_rows",   "normalise_patches",
+                                          "scale_clamp", "vision_attention", "all_reduce", "all_gather"};
 
 TEST(Kernels, AForcedKernelRuns) {
   std::set<std::string> called, changed;

@@ -86,8 +86,8 @@ TEST(SynthValues, ABlockForMultiTokenPredictionIsWhole) {
 // So that they can be mapped on kernels with pages of 64 KiB, too.
 TEST(SynthValues, TensorsBeginOnPagesOfEverySize) {
   cli::SynthValueSource source(1);
-  for (const DType type : {DType::kBF16, DType::kF32, DType::kFP8, DType::kQ8_0, DType::kQ4_K, DType::kQ5_K,
-                           DType::kQ6_K, DType::kQ2_K, DType::kQ3_K, DType::kMXFP4, DType::kNVFP4, DType::kIQ4_XS}) {
+  for (const DType type : {DType::kBF16, DType::kF32, DType::kQ8_0, DType::kQ4_K, DType::kQ5_K, DType::kQ6_K,
+                           DType::kQ2_K, DType::kQ3_K, DType::kMXFP4, DType::kNVFP4, DType::kIQ4_XS}) {
     for (int i = 0; i < 3; ++i) {
       const cli::SynthPayload p = source.matrix(type, 1024, 1 << 20);
       EXPECT_EQ(p.begin % cli::kLargestPage, 0u) << dtype_name(type);
