@@ -119,9 +119,10 @@ TEST_F(Arguments, WordsOfLlamaCpp) {
 
 // All of a pasted line's options at once.
 TEST_F(Arguments, WordsOfVllm) {
-  expect_refused("serve " + path("m.gguf") + " -tp 2 --dtype auto",
-                 "-tp is an option of vLLM: tensors are not divided among GPUs; --pipeline-parallel-size puts a model's "
-                 "layers on several; --dtype is an option of vLLM: weights are computed with in");
+  expect_refused(
+      "serve " + path("m.gguf") + " -tp 2 --dtype auto",
+      "-tp is an option of vLLM: tensors are not divided among GPUs; --pipeline-parallel-size puts a model's "
+      "layers on several; --dtype is an option of vLLM: weights are computed with in");
   expect_refused("serve " + path("m.gguf") + " --no-enable-chunked-prefill -O3 --compilation-config.level 3",
                  "--no-enable-chunked-prefill is an option of vLLM: prompts are always computed in pieces");
   expect_refused("serve " + path("m.gguf") + " --enforce_eager", "--no-graphs launches every kernel by itself");
